@@ -1,5 +1,5 @@
-/* check — the stages of a check one after the other, what each finds collected on rank 0 and
- * judged there; see check.h. */
+/* check — runs the stages of a check one after the other, collects the rows of each on rank 0 and
+ * judges them there; see check.h. */
 #include "check/check.h"
 
 #include <stdlib.h>
@@ -8,18 +8,18 @@
 #include "check/check_judge.h"
 #include "measure/measure_ranks.h"
 
-#define SOAK_SHORT_MS 4000 /* about what a soak of 0 ms takes */
+#define SOAK_SHORT_MS 4000 /* approximate milliseconds of a soak of 0 ms */
 
 struct run {
     const struct check_config *config;
-    struct check_config inner;  /* for the stages: their progress comes here first */
-    struct check_rows own, all; /* of this rank; rank 0: of all ranks, not judged */
+    struct check_config inner;  /* config of the stages; on_progress gets their progress */
+    struct check_rows own, all; /* rows of this rank; on rank 0: rows of all ranks, not judged */
     enum check_stage stage;
-    double done, share; /* of the whole check: before this stage; this stage's */
+    double done, share; /* shares of the whole check: before this stage; of this stage */
 };
 
-/* One stage: the function, and its share of the budget where there is one rank, one node, several
- * nodes. What a stage that needs other ranks does alone, it says itself. */
+/* One stage: its function, and its share of the budget with one rank, with one node and with
+ * several nodes. A stage that needs other ranks handles the case of one rank itself. */
 struct stage {
     enum check_stage stage;
     enum status (*run)(const struct check_config *config, int64_t budget_ms,
@@ -58,7 +58,7 @@ static enum status tell_progress(const struct check_config *config, enum check_s
     return config->progress ? config->progress(config->arg, stage, done) : ST_OK;
 }
 
-/* on_progress — from the share of a stage to that of the whole check. */
+/* on_progress — converts the progress of a stage to the progress of the whole check. */
 static enum status on_progress(void *arg, enum check_stage stage, double done)
 {
     const struct run *run = arg;
@@ -68,7 +68,7 @@ static enum status on_progress(void *arg, enum check_stage stage, double done)
 
 /* ---- rows of all ranks ---- */
 
-/* collect — the rows that every rank has added in a stage go to rank 0. */
+/* collect — sends the rows that every rank has added in a stage to rank 0. */
 static enum status collect(struct run *run, const struct check_rows *added)
 {
     struct text bytes = {.limit = CHECK_ROW_BYTES_MAX};
@@ -86,7 +86,7 @@ static enum status collect(struct run *run, const struct check_rows *added)
     return st;
 }
 
-/* judged — rank 0: the rows of all ranks so far, judged; out is empty before. */
+/* judged — on rank 0, returns the rows of all ranks so far, judged. out must be empty. */
 static void judged(const struct run *run, struct check_rows *out)
 {
     for (int i = 0; i < run->all.n; i++)
@@ -102,7 +102,7 @@ static enum status end_stage(struct run *run, enum check_stage stage, struct che
     check_row_free(added);
     const struct check_config *config = run->config;
     if (st == ST_OK && config->stage_ended) {
-        /* What is known so far, for a caller that may have to end early. */
+        /* The results so far, for a caller that may have to end early. */
         struct check_rows rows = {0};
         if (config->place.rank == 0)
             judged(run, &rows);
@@ -120,7 +120,7 @@ static bool has_soak(const struct check_config *config)
     return config->soak && (config->soak_ms > 0 || config->depth > CHECK_DEPTH_QUICK);
 }
 
-/* total_ms — of the whole check, about. */
+/* total_ms — returns the approximate duration of the whole check. */
 static int64_t total_ms(const struct check_config *config)
 {
     int64_t soak_ms = config->soak_ms > 0 ? config->soak_ms : SOAK_SHORT_MS;
@@ -139,7 +139,7 @@ static enum status run_soak(struct run *run)
     return end_stage(run, CHECK_STAGE_SOAK, &added, st);
 }
 
-/* ---- the end: the points that nothing was said about, the verdicts, all ranks ---- */
+/* ---- the end: points without a row, verdicts, distribution to all ranks ---- */
 
 static const char *why_skipped(enum check_point point, const struct check_config *config)
 {
@@ -163,10 +163,10 @@ static const char *why_skipped(enum check_point point, const struct check_config
     }
 }
 
-/* judge_all — rank 0's part of the end; the rows as bytes. */
+/* judge_all — rank 0's part of the end. Returns the judged rows, also as bytes. */
 static enum status judge_all(struct run *run, struct check_rows *out, struct text *bytes)
 {
-    /* Each of the eighteen points has a row at least. */
+    /* Each of the eighteen points gets at least one row. */
     bool has[CHECK_POINT_N] = {false};
     for (int i = 0; i < run->all.n; i++)
         has[run->all.row[i].point] = true;
@@ -185,7 +185,7 @@ static enum status judge_all(struct run *run, struct check_rows *out, struct tex
     return check_row_pack_all(out, bytes);
 }
 
-/* finish — every rank gets the judged rows. */
+/* finish — sends the judged rows to every rank. */
 static enum status finish(struct run *run, struct check_rows *out)
 {
     struct text bytes = {.limit = CHECK_ROW_BYTES_MAX};

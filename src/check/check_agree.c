@@ -1,5 +1,6 @@
-/* check_agree — stage 0 of a check: what the ranks are expected to have in common. Every rank gives
- * its facts; rank 0 compares them and names the nodes that differ from the most. */
+/* check_agree — stage 0 of a check: compares the properties that should be equal on all ranks.
+ * Every rank sends its facts; rank 0 compares them and names the nodes that differ from the
+ * majority. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,12 +16,13 @@
 struct agree {
     const struct check_config *config;
     const struct measure_shared *facts;
-    const char **values; /* of one fact, by rank */
-    int *most;           /* by fact: the rank that has the value that most have */
+    const char **values; /* values of one fact, by rank */
+    int *most;           /* by fact: a rank that has the most frequent value */
     struct check_rows *rows;
 };
 
-/* Returns the value of a fact of a rank, whose text is name, 0, value, 0 …; "": it has none. */
+/* value_of — returns the value of a fact on a rank. The rank's text is name, 0, value, 0 …; "": it
+ * has none. */
 static const char *value_of(const struct agree *a, int rank, int fact)
 {
     const char *text = a->facts->all + rank * a->facts->stride, *end = text + a->facts->n[rank];
@@ -34,7 +36,7 @@ static const char *value_of(const struct agree *a, int rank, int fact)
     return "";
 }
 
-/* count_of — how many ranks have the value of `rank`. */
+/* count_of — returns the number of ranks with the value of `rank`. */
 static int count_of(const struct agree *a, int rank)
 {
     int n = 0;
@@ -43,8 +45,8 @@ static int count_of(const struct agree *a, int rank)
     return n;
 }
 
-/* choose_most — the lowest rank with the value that most ranks have. Ranks of a node mostly agree,
- * so the values before it were counted already. */
+/* choose_most — returns the lowest rank with the most frequent value. Ranks of a node mostly agree,
+ * so a value equal to the previous rank's was counted already. */
 static int choose_most(const struct agree *a)
 {
     int best = 0, best_n = 0;
@@ -57,8 +59,8 @@ static int choose_most(const struct agree *a)
     return best;
 }
 
-/* differing_rank — the first rank of a node that has another value of a fact than most; -1:
- * none. */
+/* differing_rank — returns the first rank of a node whose value of a fact differs from the most
+ * frequent one; -1: none. */
 static int differing_rank(const struct agree *a, int node, int fact)
 {
     int locals = a->config->place.locals;
@@ -71,7 +73,7 @@ static int differing_rank(const struct agree *a, int node, int fact)
     return -1;
 }
 
-/* compare_node — one row about all facts [first, last) in which a node differs. */
+/* compare_node — adds one row about all facts [first, last) in which a node differs. */
 static void compare_node(const struct agree *a, int node, int first, int last, int *differing)
 {
     const struct check_fact *facts = a->config->facts;
@@ -85,7 +87,7 @@ static void compare_node(const struct agree *a, int node, int first, int last, i
             row.verdict = facts[i].is_warning ? CHECK_VERDICT_WARN : CHECK_VERDICT_FAIL;
         if (!row.remedy[0])
             text_copy(row.remedy, sizeof row.remedy, facts[i].remedy);
-        /* One fact in the sentence about a node: "LR is 3e-4 here and 1e-4 on node 0". */
+        /* One fact in the message about a node: "LR is 3e-4 here and 1e-4 on node 0". */
         size_t used = strlen(row.why);
         int most = a->most[i];
         text_format(row.why + used, WHY_MAX - used, "%s%s is %s here and %s on node %d",
@@ -115,7 +117,7 @@ static void compare(const struct agree *a)
         for (int node = 0; node < a->config->place.nodes; node++)
             compare_node(a, node, first, last, &differing);
         if (differing == 0) {
-            /* "UCX 1.18.1, NVIDIA driver 580.82", or "61 settings" of a long list. */
+            /* "UCX 1.18.1, NVIDIA driver 580.82", or "61 settings" for a long list. */
             const struct check_fact *fact = &config->facts[first];
             char what[192] = "";
             const size_t cap = sizeof what;
@@ -143,7 +145,7 @@ enum status check_agree_run(const struct check_config *config, int64_t budget_ms
 {
     struct text own = {0};
     struct measure_shared facts = {0};
-    (void)budget_ms; /* it takes milliseconds */
+    (void)budget_ms; /* this stage needs milliseconds */
     for (int i = 0; i < config->facts_n; i++) {
         const struct check_fact *fact = &config->facts[i];
         text_add_bytes(&own, fact->name, strlen(fact->name) + 1);

@@ -43,7 +43,7 @@ const struct check_judge_limit *check_judge_limit(const char *name, const char *
     return NULL;
 }
 
-/* ---- what a value is compared with ---- */
+/* ---- references ---- */
 
 struct check_reference check_judge_peers(struct check_row *const *row, int n, double *values)
 {
@@ -54,7 +54,8 @@ struct check_reference check_judge_peers(struct check_row *const *row, int n, do
     if (peers.n == 0)
         return peers;
     peers.value = quantile_median(values, peers.n);
-    /* The root mean square of the better half's distances from the median; 0 for one value. */
+    /* The root mean square of the deviations of the better half from the median; 0 for one
+     * value. */
     const int half = peers.n / 2;
     const int first = row[0]->better == CHECK_BETTER_HIGHER ? peers.n - half : 0;
     double sum = 0;
@@ -69,12 +70,12 @@ struct check_reference check_judge_peers(struct check_row *const *row, int n, do
 
 /* ---- verdicts ---- */
 
-/* Worse than these warns, fails. */
+/* A worse value than these warns or fails. */
 struct limits {
     double warn, fail;
 };
 
-/* Puts a sentence before what the stage said. */
+/* say — puts a sentence before the stage's text. */
 static void say(struct check_row *row, const char *sentence)
 {
     char stage[sizeof row->why];
@@ -96,11 +97,11 @@ static void decide(struct check_row *row, struct limits limits)
         row->verdict == CHECK_VERDICT_FAIL || isnan(limits.warn) ? limits.fail : limits.warn;
 }
 
-/* Fitted to simulated groups of 6 to 128 values. */
+/* The formula was fitted to simulated groups of 6 to 128 values. */
 double check_judge_outlier(int n) { return 4.4 * (1 + pow(8.8 / n, 1.7)); }
 
-/* Returns the limit beyond which a value is worse by the share, and the difference means
- * something. */
+/* limit_of — returns the limit of a value that may be worse than the reference by `share`, or by
+ * its slack or the scatter if these are larger. */
 static double limit_of(const struct check_row *row, const struct check_reference *ref, double share)
 {
     const double slack = isnan(row->slack) || row->slack < 0 ? 0 : row->slack;
@@ -109,14 +110,14 @@ static double limit_of(const struct check_row *row, const struct check_reference
     return row->better == CHECK_BETTER_HIGHER ? ref->value - margin : ref->value + margin;
 }
 
-/* Judges a row by a reference and puts the comparison before its `why`. */
+/* judge_relative — judges a row by a reference and puts the comparison before its `why`. */
 static void judge_relative(struct check_row *row, const struct check_reference *ref)
 {
     char value[40], than[40], limit[40], share[40], sentence[256];
     decide(row, (struct limits){
                     ref->n < CHECK_JUDGE_WARN_PEERS ? NAN : limit_of(row, ref, CHECK_JUDGE_WARN),
                     limit_of(row, ref, CHECK_JUDGE_FAIL)});
-    /* "21 % worse than " or "120 times " before the reference; a value that passes has neither. */
+    /* "21 % worse than " or "120 times " before the reference; a value that passes gets neither. */
     const double base = ref->value;
     const double percent = 100 * fabs(row->value - base) / fabs(base);
     if (row->verdict == CHECK_VERDICT_PASS || !isfinite(percent))
@@ -156,12 +157,13 @@ static void judge_by_peers(struct check_row *row, const struct check_reference *
     say(row, sentence);
 }
 
-/* A limit of the hardware is a minimum: a value may keep it and still be worse than its peers. */
+/* judge_row — judges a row by its peers and by a limit of the hardware. That limit is a minimum: a
+ * value may meet it and still be worse than its peers. */
 static void judge_row(struct check_row *row, const struct check_reference *peers)
 {
     const struct check_judge_limit *known = check_judge_limit(row->name, row->unit, row->hardware);
     if (!isfinite(row->value)) {
-        /* Values that no median can be compared with. */
+        /* Values that cannot be compared with a median. */
         const bool is_bad = !isnan(row->value) && is_worse(row, 0);
         row->verdict = is_bad ? CHECK_VERDICT_FAIL : CHECK_VERDICT_SKIPPED;
         if (is_bad)
@@ -223,7 +225,7 @@ void check_judge_remedies(struct check_rows *rows)
     check_host_free(&hosts);
 }
 
-/* The slow core of either end; NULL: none. */
+/* slow_core_of — returns a failing row about a slow core at either end of a link; NULL: none. */
 static const struct check_row *slow_core_of(const struct check_rows *rows,
                                             const struct check_row *link)
 {
@@ -236,7 +238,8 @@ static const struct check_row *slow_core_of(const struct check_rows *rows,
     return NULL;
 }
 
-/* A core that computes slowly sends slowly: what its node's links reach says nothing of them. */
+/* excuse_links — skips slow links of nodes that compute slowly. A slow core sends slowly, so the
+ * speed of its node's links does not show the quality of the links. */
 static void excuse_links(struct check_rows *rows)
 {
     for (int i = 0; i < rows->n; i++) {
@@ -272,14 +275,15 @@ void check_judge(struct check_rows *rows)
     for (int first = 0, end; first < n; first = end) {
         for (end = first; end < n && by_name(&row[first], &row[end]) == 0;)
             end++;
-        /* The measured rows of one name, unit and hardware. */
+        /* Judge the measured rows of one name, unit and hardware. */
         struct check_reference peers = check_judge_peers(row + first, end - first, values);
         char name[40];
         text_format(name, sizeof name, "the median of %d peers", peers.n);
         peers.name = name;
         for (int i = first; i < end; i++) {
             judge_row(row[i], &peers);
-            /* The value of the peers, in a remedy that sets it: "ip link set eth0 mtu N". */
+            /* Insert the value of the peers into a remedy that sets it: "ip link set eth0 mtu
+             * N". */
             char remedy[sizeof row[i]->remedy];
             const char *at = strstr(row[i]->remedy, " N ");
             if (at != NULL && isfinite(peers.value)) {

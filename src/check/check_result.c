@@ -14,17 +14,17 @@ const char *check_result_depth(const struct check_result *result)
     return depths[result->depth >= 0 && result->depth <= CHECK_DEPTH_FULL ? result->depth : 0];
 }
 
-#define ROWS_SHOWN 64 /* in /status: rows that warn or fail */
+#define ROWS_SHOWN 64 /* most rows in /status; only rows that warn or fail */
 
-/* Before the rows on the board. */
+/* Header before the rows on the board. */
 struct head {
     int64_t started, left_out;
     double seconds;
     int32_t is_whole, depth;
 };
 
-/* pack_rows — rows that warn or fail first; the others while there is room. Returns how many were
- * left out. */
+/* pack_rows — packs the rows that warn or fail first, then the others while there is room. Returns
+ * how many were left out. */
 static int64_t pack_rows(const struct check_rows *rows, size_t max, struct text *out)
 {
     int64_t left_out = 0;
@@ -90,10 +90,11 @@ bool check_result_read(const struct board *board, struct check_result *out)
 
 void check_result_free(struct check_result *result) { check_row_free(&result->rows); }
 
-/* Whom a failing row is about. */
+/* The node that a failing row must be about. */
 enum about { ABOUT_ANY = -1, ABOUT_SOME_NODE = -2 }; /* or the number of a node */
 
-/* first_failure — NULL: none. *n_out: how many. */
+/* first_failure — returns the first failing row about `node`; NULL: none. *n_out: number of such
+ * rows. */
 static const struct check_row *first_failure(const struct check_rows *rows, int node, int *n_out)
 {
     const struct check_row *first = NULL;
@@ -161,9 +162,9 @@ void check_result_line(const struct check_rows *rows, struct text *out)
         text_add(out, ": %s", check_result_sentence(worst, text, sizeof text));
 }
 
-/* ---- what a node ends with ---- */
+/* ---- the exit status of a node ---- */
 
-/* fail — with the first of n rows. */
+/* fail — fails with the first of n rows. */
 static enum status fail(enum status st, const char *what, const struct check_row *row, int n)
 {
     char text[640], more[64] = "";
@@ -182,7 +183,7 @@ enum status check_result_status(const struct check_result *result, int node, boo
     if (!result->is_whole)
         return ST_OK;
     if (!is_command) {
-        /* A node that no failing row is about, before a run. */
+        /* Before a run, a node without a failing row of its own. */
         const struct check_row *other = first_failure(&result->rows, ABOUT_SOME_NODE, &n);
         if (other)
             return fail(ST_PEER, "", other, n);

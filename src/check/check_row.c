@@ -127,7 +127,7 @@ enum check_verdict check_row_worst(const struct check_rows *rows, int node)
     return worst;
 }
 
-/* ---- rows as bytes: each member in turn, a text with the 0 behind it ---- */
+/* ---- rows as bytes: each member in turn, a text with its final 0 ---- */
 
 void check_row_pack(const struct check_row *row, struct text *out)
 {
@@ -145,7 +145,7 @@ enum status check_row_pack_all(const struct check_rows *rows, struct text *out)
     return out->overflow ? FAIL(ST_RETRY, "out of memory: %d rows of a check", rows->n) : ST_OK;
 }
 
-/* Reads a member from the bytes at *at. Returns false if they are none. */
+/* Reads a member from the bytes at *at. Returns false if the bytes are invalid. */
 static bool unpack_field(const struct check_row_field *field, const char **at, const char *end,
                          struct check_row *row)
 {

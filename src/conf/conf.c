@@ -1,8 +1,8 @@
-/* conf — from words to checked values: the table of rows, a strict parser for each kind, and the
+/* conf — turns words into checked values: the table of rows, a strict parser for each kind, and the
  * order of sources.
  *
- * Every refusal names the setting, the value, its source, what is allowed and the nearest allowed
- * word. It must not know launchers' variables (launcher.c), relations between settings
+ * Every refusal names the setting, the value, its source, the allowed values and the nearest
+ * allowed word. It must not know launchers' variables (launcher.c), relations between settings
  * (conf_rules.c) or how settings are printed (conf_write.c). The parser of values is a pure
  * function of their bytes; its fuzz entry is at the foot. */
 #include "conf/conf.h"
@@ -32,7 +32,7 @@ const struct conf_row conf_rows[CONF_N] = {
 #define LINGER_TEXT "60s" /* a few intervals of a usual metrics scrape */
 #define THREADS_NAME "OMP_NUM_THREADS"
 #define THREADS_MAX 4096
-#define SHOWN_MAX 96 /* bytes of a value that a message repeats */
+#define SHOWN_MAX 96 /* most bytes of a value that a message repeats */
 
 /* ---- parts of messages ---- */
 
@@ -46,7 +46,7 @@ const char *conf_clean(const char *text, char *out, size_t cap)
     out[n] = 0;
     if (text[n] != 0) {
         while (n > 0 && ((unsigned char)text[n] & 0xc0) == 0x80)
-            n--; /* never half a UTF-8 character before the mark */
+            n--; /* never cut a UTF-8 character before the mark */
         text_copy(out + n, cap - n, "…");
     }
     return out;
@@ -75,7 +75,7 @@ bool conf_word(const struct conf_row *row, int i, char *out, size_t cap)
 const char *conf_allowed(const struct conf_row *row, char *out, size_t cap)
 {
     char low[32], high[32];
-    /* all digits of a whole number; a fraction as it was written */
+    /* all digits of a whole number; a fraction as the user wrote it */
     int digits = row->kind == CONF_KIND_REAL ? 15 : 16;
     switch (row->kind) {
     case CONF_KIND_INT:
@@ -163,7 +163,7 @@ const char *conf_removed_remedy(const char *name, size_t name_bytes, const char 
     return NULL;
 }
 
-/* refuse_removed — Refuses NAME=VALUE with its remedy if an earlier version had this setting. */
+/* refuse_removed — refuses NAME=VALUE with its remedy if an earlier version had this setting. */
 static enum status refuse_removed(const char *word, size_t name_bytes, const char *source)
 {
     char shown[SHOWN_MAX];
@@ -174,7 +174,7 @@ static enum status refuse_removed(const char *word, size_t name_bytes, const cha
                 conf_clean(word, shown, sizeof shown), source, remedy);
 }
 
-/* refuse_removed_value — Refuses a value that the setting had in an earlier version. */
+/* refuse_removed_value — refuses a value that the setting had in an earlier version. */
 static enum status refuse_removed_value(const struct conf_row *row, const char *text,
                                         const char *source)
 {
@@ -188,7 +188,7 @@ static enum status refuse_removed_value(const struct conf_row *row, const char *
 
 /* ---- one parser for each kind: from text to value ---- */
 
-/* meant — the value that a word of other programs stands for; NULL: none. */
+/* meant — returns the value that a word of another program stands for; NULL: none. */
 static const char *meant(const char *setting, const char *word)
 {
     static const struct {
@@ -208,12 +208,12 @@ static const char *meant(const char *setting, const char *word)
     return NULL;
 }
 
-/* set_choice — a word with [:N] among the words of the row may have a number behind it. */
+/* set_choice — parses a choice. A word with [:N] in the row's list may be followed by a number. */
 static enum status set_choice(struct conf_value *value, const struct conf_row *row,
                               const char *given, const char *source)
 {
     char text[64], name[32], nearest[32] = "", what[64] = "is not known";
-    int best = 3; /* anything farther is not a typo */
+    int best = 3; /* a word at a larger distance is no typo */
     if (!text_copy(text, sizeof text, given))
         return conf_refuse(row, given, source, what);
     char *colon = row->max > 0 ? strchr(text, ':') : NULL;
@@ -265,8 +265,8 @@ static enum status set_text(const struct conf_row *row, const char *text, const 
     return ST_OK;
 }
 
-/* has_port — "host:1", "[::1]:1"; an interface of DATA_ADDR may have a colon, so there only behind
- * an IPv4 address. */
+/* has_port — returns true for "host:1" or "[::1]:1". The name of an interface in DATA_ADDR may have
+ * a colon, so there only a colon after an IPv4 address counts. */
 static bool has_port(const struct conf_row *row, const char *text)
 {
     const char *colon = strchr(text, ':'), *end = strchr(text, ']');
@@ -280,8 +280,8 @@ static bool has_port(const struct conf_row *row, const char *text)
     return row != &conf_rows[CONF_DATA_ADDR] || inet_pton(AF_INET, before, &four) == 1;
 }
 
-/* set_host — a name or an address, of IPv6 also in brackets, as in URLs; for DATA_ADDR also a
- * network interface. */
+/* set_host — checks a name or an address; an IPv6 address may be in brackets, as in URLs. DATA_ADDR
+ * may also be a network interface. */
 static enum status set_host(const struct conf_row *row, const char *text, const char *source)
 {
     const bool is_data = row == &conf_rows[CONF_DATA_ADDR], has_brackets = text[0] == '[';
@@ -400,7 +400,7 @@ enum status conf_set(struct conf *conf, enum conf_key key, const char *text,
 
 /* ---- sources: argument, environment, launcher, default ---- */
 
-/* row_of — the row whose name is the first n bytes of name; CONF_N: none. */
+/* row_of — returns the row whose name is the first n bytes of name; CONF_N: none. */
 static enum conf_key row_of(const char *name, size_t n)
 {
     for (int key = 0; key < CONF_N; key++)
@@ -409,7 +409,7 @@ static enum conf_key row_of(const char *name, size_t n)
     return CONF_N;
 }
 
-/* refuse_argument — next: the following word, or NULL. */
+/* refuse_argument — fails with the nearest setting. next: the following word, or NULL. */
 static enum status refuse_argument(const char *word, const char *next)
 {
     char shown[SHOWN_MAX], name[64], meant[2 * SHOWN_MAX];
@@ -457,7 +457,7 @@ static enum status read_environment(struct conf *conf, char **environment)
                                 : CONF_N;
         if ((*environment)[n] == '=' && (*environment)[n + 1] != 0)
             TRY(refuse_removed(*environment, n, "environment"));
-        /* Like getenv, the first of several entries of one name counts. */
+        /* If a name has several entries, the first one counts, as for getenv. */
         if (key == CONF_N || conf->values[key].text != NULL)
             continue;
         TRY(conf_set(conf, key, *environment + n + 1, CONF_ORIGIN_ENVIRONMENT, "environment"));
@@ -467,14 +467,16 @@ static enum status read_environment(struct conf *conf, char **environment)
 
 /* ---- settings that a command does not use ---- */
 
-/* is_used — Returns true if a command uses a setting. NULL: a job's command, which uses all. */
+/* is_used — returns true if a command uses a setting. NULL: a job's command, which uses all
+ * settings. */
 static bool is_used(enum conf_key key, const char *command)
 {
     return command == NULL || conf_row_is_of(key, "all") || conf_row_is_of(key, command);
 }
 
-/* note_unused — Adds a value that differs from the default to the text for conf_log_unused: an
- * argument, or a setting of workers and mesh, which people may expect to speed a command up. */
+/* note_unused — adds a value that differs from the default to the text for conf_log_unused. Only
+ * arguments are added, and settings of workers and mesh, which users may expect to speed up a
+ * command. */
 static void note_unused(struct conf *conf, enum conf_key key)
 {
     const struct conf_value *value = &conf->values[key];
@@ -511,12 +513,12 @@ static enum status read_launcher(struct conf *conf, const char *command, char **
     return ST_OK;
 }
 
-/* default_cache_dir — $XDG_CACHE_HOME/convoy, else ~/.cache/convoy, else a folder of this user in
- * /tmp. */
+/* default_cache_dir — returns $XDG_CACHE_HOME/convoy, else ~/.cache/convoy, else a folder of this
+ * user in /tmp. */
 static bool default_cache_dir(char **environment, char *out, size_t cap)
 {
     const char *base = launcher_find(environment, "XDG_CACHE_HOME");
-    if (base != NULL && base[0] == '/') /* the XDG rules: a path that is not absolute is ignored */
+    if (base != NULL && base[0] == '/') /* XDG rule: a relative path is ignored */
         return text_format(out, cap, "%s/convoy", base);
     base = launcher_find(environment, "HOME");
     if (base != NULL && base[0] == '/' && strcmp(base, "/") != 0)
@@ -530,12 +532,12 @@ static enum status read_defaults(struct conf *conf, char **environment)
     const struct launcher_context context = launcher_context_here(environment);
     const char *name = launcher_context_name(&context);
     const bool has_nodes = conf->values[CONF_N_NODES].i64 > 1;
-    /* LINGER_TEXT where nothing can be inspected after the process has ended, and no user waits for
+    /* LINGER_TEXT if nothing can be inspected after the process has ended, and no user waits for
      * the prompt. */
     if (conf->values[CONF_LINGER].text == NULL && name != NULL)
         TRY(conf_set(conf, CONF_LINGER, LINGER_TEXT, CONF_ORIGIN_DEFAULT, name));
-    /* All addresses in a container, whose network decides what is reached, and with several nodes;
-     * else 127.0.0.1, the row's default. */
+    /* With several nodes and in a container, whose network controls access: all addresses.
+     * Otherwise the row's default, 127.0.0.1. */
     if (conf->values[CONF_STATUS_ADDR].text == NULL &&
         (has_nodes || launcher_context_is_container(&context)))
         TRY(conf_set(conf, CONF_STATUS_ADDR, "0.0.0.0", CONF_ORIGIN_DEFAULT,
@@ -554,7 +556,7 @@ static enum status read_defaults(struct conf *conf, char **environment)
     return conf_set(conf, CONF_CACHE_DIR, cache_dir, CONF_ORIGIN_DEFAULT, "default");
 }
 
-/* read_threads — OMP_NUM_THREADS has OpenMP's meaning: a number, or a list whose first number
+/* read_threads — reads OMP_NUM_THREADS as OpenMP defines it: a number, or a list whose first number
  * counts here. */
 static enum status read_threads(struct conf *conf, char **environment)
 {
@@ -574,8 +576,8 @@ static enum status read_threads(struct conf *conf, char **environment)
     return ST_OK;
 }
 
-/* check_nccl — an id from outside would admit every process that knows it, or none, to the job's
- * communication. */
+/* check_nccl — refuses NCCL_COMM_ID. With an id from outside, every process that has it, or none,
+ * could join the job's communication. */
 static enum status check_nccl(const struct conf *conf, char **environment)
 {
     int64_t backend = conf_i64(conf, CONF_BACKEND);
@@ -597,14 +599,14 @@ enum status conf_open_for(const char *command, int argc, char **argv, char **env
     struct conf *conf = memory_new(1, sizeof *conf);
     TRY_OR(read_arguments(conf, argc, argv), out_close);
     TRY_OR(read_environment(conf, environment), out_close);
-    /* Forgets the values of settings that a command does not use: the same environment often holds
-     * a job's settings and runs other commands as well. Call it before defaults are filled in. */
+    /* Drop the values of settings that the command does not use: the same environment often holds a
+     * job's settings and runs other commands as well. This comes before defaults are filled in. */
     for (int key = 0; key < CONF_N; key++) {
         struct conf_value *value = &conf->values[key];
         if (value->text == NULL || is_used((enum conf_key)key, command))
             continue;
         note_unused(conf, (enum conf_key)key);
-        if (key == CONF_FAULT) /* parsed apart */
+        if (key == CONF_FAULT) /* has parsed fields of its own */
             conf->fault = CONF_FAULT_NONE, conf->fault_rank = 0;
         conf_drop(value, (enum conf_key)key);
         *value = (struct conf_value){.text = NULL};

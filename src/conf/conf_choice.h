@@ -1,10 +1,10 @@
 /* conf_choice — the values of every setting that is a choice, each listed once.
  *
- * A CHOICE row of conf.def or conf_hooks.def takes its words from its list here (CONF_WORDS). The
- * same list gives the enum of what conf_i64 returns for the row, so code writes CONF_SHARD_FULL and
- * never a number. A word with [:N] may have a number behind it (conf_count).
- * Where a choice is cast to the enum of another module, CONF_CHOICE_IS beside the cast proves that
- * both number their values alike. It must not know what a choice is for. */
+ * A CHOICE row of conf.def or conf_hooks.def gets its words from its list here (CONF_WORDS). The
+ * same list defines the enum that conf_i64 returns for the row, so code writes CONF_SHARD_FULL and
+ * never a number. A word with [:N] may be followed by a number (conf_count). Code that casts a
+ * choice to the enum of another module uses CONF_CHOICE_IS next to the cast, to prove that both
+ * have the same numbers. It must not know the purpose of a choice. */
 #ifndef CONVOY_CONF_CONF_CHOICE_H
 #define CONVOY_CONF_CONF_CHOICE_H
 
@@ -65,7 +65,7 @@
     X(BENCH_OVER, MEMORY, "memory") X(BENCH_OVER, TCP, "tcp") X(BENCH_OVER, UCX, "ucx")
 #define CONF_SPIKE_LIST(X) X(SPIKE, OFF, "off") X(SPIKE, STOP, "stop") X(SPIKE, SKIP, "skip")
 #define CONF_MESH_LIST(X) X(MESH, SET, "set") X(MESH, AUTO, "auto")
-/* The kinds of FAULT, which adds a step and a rank to them. */
+/* The kinds of FAULT, to which FAULT adds a step and a rank. */
 #define CONF_FAULT_LIST(X) \
     X(FAULT, NONE, "") X(FAULT, KILL, "kill") X(FAULT, STALL, "stall") X(FAULT, NAN, "nan") \
     X(FAULT, SLOW, "slow") X(FAULT, FLIP, "flip") X(FAULT, ENOSPC, "enospc") \
@@ -95,7 +95,8 @@
 #include "conf/conf_hooks.def"
 #undef CONF_ROW
 
-/* CONF_CHOICE_IS — a value of a choice has the number of this value of another enum. */
+/* CONF_CHOICE_IS — asserts that a value of a choice has the same number as a value of another
+ * enum. */
 #define CONF_CHOICE_IS(ours, theirs) \
     _Static_assert((int)(ours) == (int)(theirs), #ours " differs from " #theirs);
 

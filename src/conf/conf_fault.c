@@ -1,5 +1,5 @@
 /* conf_fault — parses FAULT, a failure to inject: KIND@step=N with an optional :rank=R, or
- * flip@check. It must not know what a failure does. */
+ * flip@check. It must not know the effect of a failure. */
 #include "conf/conf_row.h"
 
 #include <string.h>
@@ -32,7 +32,7 @@ enum status conf_fault_set(struct conf *conf, const struct conf_row *row, const 
     if (text[0] == 0)
         return ST_OK;
     if (text_starts(text, FAULT_CHECK)) {
-        /* Parses what follows flip@check, which has no step. */
+        /* Parse the rest after flip@check, which has no step. */
         conf->fault = CONF_FAULT_FLIP;
         return set_fault_rank(conf, text + strlen(FAULT_CHECK))
                    ? ST_OK

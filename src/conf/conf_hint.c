@@ -1,8 +1,8 @@
 /* conf_hint — finds the setting that a mistyped name means, and decides when to warn.
  *
- * Unknown arguments are refused, so a far guess does no harm there. The environment is full of
- * other programs' names: only names that hardly mean anything else are warned about. It must not
- * know values. */
+ * Unknown arguments are refused, so a distant guess does no harm there. The environment is full of
+ * other programs' names: a warning is logged only for names that hardly mean anything else. It must
+ * not know values. */
 #include <string.h>
 
 #include "base/log.h"
@@ -69,9 +69,9 @@ static const struct alias {
     {"VERBOSE", "LOG_LEVEL"},
 };
 
-/* letters_of — the number of letters that count (text_distance ignores '_'), and which, as a set of
- * bits. Each edit adds or removes at most one letter, so sets that differ by more than the distance
- * are not compared: 100,000 variables stay cheap. */
+/* letters_of — returns the number of letters that count (text_distance ignores '_'), and their set
+ * as bits. Each edit adds or removes at most one letter, so names whose sets differ by more than
+ * the distance are not compared: 100,000 variables need little time. */
 static int letters_of(const char *name, size_t n, uint32_t *set)
 {
     int letters = 0;
@@ -87,7 +87,7 @@ static int letters_of(const char *name, size_t n, uint32_t *set)
 const char *conf_hint_nearest(const char *name)
 {
     char plain[NAME_MAX_BYTES + 1];
-    while (*name == '-') /* --batch-size is a form of other programs */
+    while (*name == '-') /* other programs use the form --batch-size */
         name++;
     if (!text_copy(plain, sizeof plain, name))
         return NULL;
@@ -110,7 +110,7 @@ const char *conf_hint_nearest(const char *name)
     return best;
 }
 
-/* value_meant — the value of a word in another program's form; "VALUE": it has none. */
+/* value_meant — returns the value of a word in another program's form; "VALUE": it has none. */
 static const char *value_meant(const struct conf_row *row, const char *word, const char *next)
 {
     const char *equals = strchr(word, '=');
@@ -141,8 +141,8 @@ bool conf_hint_argument(const char *word, const char *next, char *out, size_t ca
     return true;
 }
 
-/* limit_for — the largest distance at which a variable counts as a typo of a row with so many
- * letters: short names mean too many other things. */
+/* limit_for — returns the largest distance at which a variable counts as a typo of a row with
+ * row_letters letters: short names mean too many other things. */
 static int limit_for(int row_letters, bool is_composed)
 {
     if (row_letters >= 9)
@@ -152,8 +152,8 @@ static int limit_for(int row_letters, bool is_composed)
     return row_letters >= 4 ? 0 : -1;
 }
 
-/* meant_by — the row that a name of the environment probably means; NULL: none, or it is a row
- * itself. */
+/* meant_by — returns the row that a name in the environment probably means; NULL: none, or it is
+ * the name of a row. */
 static const char *meant_by(const char *name, size_t n)
 {
     char plain[NAME_MAX_BYTES + 1];
@@ -191,7 +191,7 @@ static void warn_environment(char **environment)
     for (; *environment != NULL && warned < WARNINGS_MAX; environment++) {
         size_t n = strcspn(*environment, "=");
         const char *value = *environment + n;
-        /* A variable without value means nothing; Kubernetes sets tcp://… for a Service. */
+        /* A variable without a value is ignored; Kubernetes sets tcp://… for a Service. */
         if (value[0] == 0 || value[1] == 0 || text_starts(value + 1, "tcp://") ||
             text_starts(value + 1, "udp://"))
             continue;
@@ -204,7 +204,7 @@ static void warn_environment(char **environment)
     }
 }
 
-/* Settings that do nothing when another setting has this value. */
+/* Settings that have no effect when another setting has this value. */
 static const struct idle {
     enum conf_key key, chooser;
     int choice;

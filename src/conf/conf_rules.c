@@ -1,9 +1,9 @@
 /* conf_rules — relations between settings that can be checked before any file is opened: pairs that
  * exclude each other (conf_pairs.def), and relations of their values.
  *
- * What needs MODEL's dimensions is checked again when they are known (model_check, the worker).
- * Each refusal names both settings, their values and their sources. It must not know how values are
- * parsed. */
+ * Relations with MODEL's dimensions are checked again when the dimensions are available
+ * (model_check, the worker). Each refusal names both settings, their values and their sources. It
+ * must not know how values are parsed. */
 #include "conf/conf_row.h"
 
 #include <string.h>
@@ -24,7 +24,7 @@ const struct conf_pair conf_rules_pairs[] = {
 };
 const int conf_rules_pairs_n = sizeof conf_rules_pairs / sizeof *conf_rules_pairs;
 
-/* fail_pair — "A=1 (argument) <relation> B=2 (default); <what to do>". */
+/* fail_pair — fails with "A=1 (argument) <relation> B=2 (default); <what to do>". */
 static enum status fail_pair(const struct conf *conf, enum conf_key a, const char *relation,
                              enum conf_key b, const char *remedy)
 {
@@ -61,7 +61,7 @@ static enum status check_pairs(const struct conf *conf)
          pair < conf_rules_pairs + conf_rules_pairs_n; pair++)
         for (const struct conf_condition *b = pair->b; b->kind != CONF_CONDITION_NONE; b++)
             if (holds(conf, &pair->a) && holds(conf, b)) {
-                /* The message names first the setting that is set, if the other is not. */
+                /* If only one of both settings is set, the message names it first. */
                 enum conf_key a = pair->a.key;
                 char shown[SHOWN_MAX];
                 if (b->kind == CONF_CONDITION_UNSET)
@@ -103,7 +103,8 @@ static enum status check_nodes(const struct conf *conf)
     return ST_OK;
 }
 
-/* check_batch — MESH=auto finds another BATCH_SIZE and mesh. */
+/* check_batch — checks that the batch can be divided. Not with MESH=auto, which finds another
+ * BATCH_SIZE and mesh. */
 static enum status check_batch(const struct conf *conf)
 {
     int64_t global = conf_i64(conf, CONF_GLOBAL_BATCH);
@@ -122,13 +123,13 @@ static enum status check_batch(const struct conf *conf)
                            remedy);
 }
 
-/* mesh_size — the workers that share a sample. */
+/* mesh_size — returns the number of workers that share a sample. */
 static int64_t mesh_size(const struct conf *conf)
 {
     return conf_i64(conf, CONF_TP) * conf_i64(conf, CONF_CP) * conf_i64(conf, CONF_PP);
 }
 
-/* check_workers — what depends on the number of workers. */
+/* check_workers — checks the relations with the number of workers. */
 static enum status check_workers(const struct conf *conf)
 {
     int64_t tensor = conf_i64(conf, CONF_TP);
@@ -136,7 +137,8 @@ static enum status check_workers(const struct conf *conf)
         /* The sizes of the mesh do not divide the job's workers. */
         struct text sizes = {.limit = 256};
         char remedy[64] = "change one of them";
-        /* "PP=2 (argument) x CP=2 do not", or "CP=2 (argument) does not": not axes of 1. */
+        /* "PP=2 (argument) x CP=2 do not", or "CP=2 (argument) does not": axes of size 1 are left
+         * out. */
         static const enum conf_key axes[] = {CONF_PP, CONF_CP, CONF_TP};
         int n = 0;
         for (int i = 0; i < 3; i++) {
@@ -173,14 +175,15 @@ static enum status check_workers(const struct conf *conf)
     return ST_OK;
 }
 
-/* counts_workers — N_GPU_EACH_NODE is known, or one worker may be the whole job. Else its default
- * of 1 is taken for the number of GPUs later. */
+/* counts_workers — returns true if the number of workers of a node is final: it is set, or one
+ * worker may be the whole job. Otherwise its default of 1 is replaced by the number of GPUs
+ * later. */
 static bool counts_workers(const struct conf *conf)
 {
     return conf_is_set(conf, CONF_N_GPU_EACH_NODE) || conf->has_workers || mesh_size(conf) == 1;
 }
 
-/* has_ending — does the name of n bytes end so? */
+/* has_ending — returns true if a name of n bytes has this ending. */
 static bool has_ending(const char *name, size_t n, const char *ending)
 {
     size_t m = strlen(ending);
@@ -190,7 +193,7 @@ static bool has_ending(const char *name, size_t n, const char *ending)
 enum status conf_rules_check(const struct conf *conf)
 {
     TRY(check_pairs(conf));
-    /* The ending of each file says what is written into it. */
+    /* The ending of each file determines its format. */
     const char *at = conf_text(conf, CONF_REPORT);
     while (at[0] != 0) {
         size_t n = strcspn(at, ",");
@@ -202,7 +205,7 @@ enum status conf_rules_check(const struct conf *conf)
                                           : "give a name that ends so");
         at += n + (at[n] != 0);
     }
-    /* Checks a job that goes on with fewer nodes. */
+    /* Check a job that goes on with fewer nodes. */
     if (conf_i64(conf, CONF_ON_LOSS) != CONF_ON_LOSS_WAIT) {
         if (conf_i64(conf, CONF_MIN_NODES) > conf_i64(conf, CONF_N_NODES))
             return fail_pair(conf, CONF_MIN_NODES, "is over", CONF_N_NODES,
@@ -212,8 +215,8 @@ enum status conf_rules_check(const struct conf *conf)
                              CONF_N_GPU_EACH_NODE,
                              "a lost node would leave parts of groups: set a multiple of TP x CP");
     }
-    /* Checks that no step is skipped whose compressed gradient left its error to the next
-     * step. With LOCAL_STEPS outer gradients are compressed, and no outer step is skipped. */
+    /* A step must not be skipped if its compressed gradient passes an error to the next step. With
+     * LOCAL_STEPS outer gradients are compressed, and no outer step is skipped. */
     if (conf_i64(conf, CONF_SPIKE) == CONF_SPIKE_SKIP &&
         conf_i64(conf, CONF_COMPRESS) > CONF_COMPRESS_BF16 &&
         conf_i64(conf, CONF_LOCAL_STEPS) <= 0) {
@@ -263,7 +266,8 @@ enum status conf_rules_check_missing(const struct conf *conf, bool needs_data)
                            conf_text(conf, CONF_JOB_TOKEN_FILE)[0] != 0,
                has_data = conf_text(conf, CONF_DATA)[0] != 0 || conf_i64(conf, CONF_NODE_ID) > 0;
     const struct {
-        bool is_missing, has_default; /* a default may be meant, so it is named with others only */
+        /* the default may be intended, so it is reported only together with others */
+        bool is_missing, has_default;
         const char *name, *what;
     } rows[] = {
         {is_split && !conf_is_set(conf, CONF_MASTER_ADDR), false, "MASTER_ADDR",

@@ -1,8 +1,8 @@
 /* conf_token — the secrets of a node: the token that admits nodes and the token of the status page.
- * Reads them, refuses those that are easily guessed, and keeps them out of sight.
+ * Reads them, refuses secrets that are easily guessed, and hides them.
  *
- * The first comes from one of two variables; one of them names a file. Messages never repeat a
- * secret. It must not know what a secret is used for. */
+ * The first token comes from one of two variables; one of them contains the name of a file.
+ * Messages never repeat a secret. It must not know the use of a secret. */
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -15,15 +15,15 @@
 
 #define TOKEN_BYTES_MIN 16
 #define TOKEN_BYTES_MAX 1024
-/* Random text of 80 bits is estimated a little lower, because a short text does not have all
+/* The estimate for random text of 80 bits is a little lower, because a short text does not have all
  * characters of its alphabet. */
 #define TOKEN_BITS_MIN 75
 
-/* ---- how easily a secret is guessed ---- */
+/* ---- strength of a secret ---- */
 
-/* is_continued — Returns true if the last of three characters follows from the others: it goes on
- * with a row of the alphabet or of a keyboard, in either direction, or the three stand earlier in
- * the secret. at: the last one. */
+/* is_continued — returns true if the last of three characters follows from the others: they are
+ * consecutive in a row of the alphabet or of a keyboard, in either direction, or the three occur
+ * earlier in the secret. at: position of the last one. */
 static bool is_continued(const char *secret, size_t at)
 {
     static const char rows[] = "0123456789 abcdefghijklmnopqrstuvwxyz qwertyuiop asdfghjkl zxcvbnm";
@@ -64,8 +64,8 @@ static enum status check_file(int fd, const char *name, const char *path)
     if (!S_ISREG(info.st_mode))
         return FAIL(ST_BAD_SETTING,
                     "%s=%s is not a regular file; name the file that holds the token", name, path);
-    /* Refuses a file that another user than this one and root can read or change. Root may grant a
-     * group the reading: so Kubernetes mounts a secret in a pod with an fsGroup. */
+    /* Refuse a file that another user than this one and root can read or change. Root may allow a
+     * group to read it: Kubernetes mounts a secret like that in a pod with an fsGroup. */
     const uid_t user = geteuid();
     if (info.st_uid != user && info.st_uid != 0)
         return FAIL(ST_BAD_SETTING,
@@ -98,7 +98,7 @@ static enum status read_all(int fd, const char *name, const char *path, char *ou
     return ST_OK;
 }
 
-/* read_file — Reads the token in the file of setting `name`. */
+/* read_file — reads the token in the file of setting `name`. */
 static enum status read_file(const char *name, const char *path, char *out)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -148,7 +148,7 @@ enum status conf_token(const struct conf *conf, char out[CONF_TOKEN_BYTES])
     return ST_OK;
 }
 
-/* is_secret — "NAME=value" of a row whose value is secret. */
+/* is_secret — returns true for "NAME=value" of a row whose value is secret. */
 static bool is_secret(const char *word)
 {
     size_t n = strcspn(word, "=");

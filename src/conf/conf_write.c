@@ -1,8 +1,8 @@
 /* conf_write — prints the settings: `convoy config`, JSON, --help, and the tables of the
  * documentation.
  *
- * All of it is derived from conf.def, so it cannot differ from what the parser does. It must not
- * know a setting by name, except BACKEND, one value of which has two spellings. */
+ * All of it is derived from conf.def, so it cannot differ from the parser. It must not know a
+ * setting by name, except BACKEND, one value of which has two spellings. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,14 +15,15 @@
 
 #define HELP_WIDTH 100
 #define HELP_INDENT 32
-#define SETTING_BYTES 1024 /* of a value on the status page; a prompt may be longer */
+#define SETTING_BYTES 1024 /* most bytes of a value on the status page; a prompt may be longer */
 #define VALUE_WIDTH_MAX 40 /* longer values shift the rest of their line */
 
 static const char *const origin_names[] = {"default", "scheduler", "environment", "argument"};
 
 /* ---- the settings of a run ---- */
 
-/* shown_text — for a secret only whether it is set; the value "none" is no secret and is shown. */
+/* shown_text — returns the text that is shown: for a secret only whether it is set. The value
+ * "none" is no secret and is shown. */
 static const char *shown_text(const struct conf *conf, int key)
 {
     const char *text = conf_text(conf, (enum conf_key)key);
@@ -43,7 +44,7 @@ static bool is_number(const struct conf_row *row)
            row->kind == CONF_KIND_DURATION || row->kind == CONF_KIND_BOOL;
 }
 
-/* is_default — also in another spelling: LR=0.0003 is 3e-4. */
+/* is_default — returns true for the default, also in another spelling: LR=0.0003 is 3e-4. */
 static bool is_default(const struct conf *conf, int key)
 {
     struct conf plain = {0};
@@ -57,7 +58,7 @@ static bool is_default(const struct conf *conf, int key)
     return is_same;
 }
 
-/* is_shown — Returns true for settings, and for hooks that are set. */
+/* is_shown — returns true for settings, and for hooks that are set. */
 static bool is_shown(const struct conf *conf, int key)
 {
     return key < CONF_SETTINGS_N || conf_is_set(conf, (enum conf_key)key);
@@ -106,7 +107,7 @@ static bool add_value(cJSON *object, const struct conf *conf, int key)
     case CONF_KIND_MULTILINE:
     case CONF_KIND_FAULT:
     case CONF_KIND_SECRET: {
-        /* Bytes that are not UTF-8 become U+FFFD: a path may contain them, JSON may not. */
+        /* Bytes that are not UTF-8 become U+FFFD: a path may contain such bytes, JSON may not. */
         const char *text = shown_text(conf, key);
         size_t cap = strlen(text) * 6 + 3; /* every byte as \\u00XX, quotes, 0 */
         char *quoted = memory_new(1, cap);
@@ -199,7 +200,7 @@ void conf_write_json(const struct conf *conf, struct text *out)
     if (printed != NULL)
         text_add(out, "%s\n", printed);
     else
-        out->overflow = true; /* out of memory: the caller sees a text that was cut */
+        out->overflow = true; /* out of memory: the caller gets a text that is marked as cut */
     cJSON_free(printed);
     cJSON_Delete(root);
 }
@@ -220,8 +221,8 @@ static void add_help_row(struct text *out, const struct conf_row *row)
     else
         text_copy(words, sizeof words, row->help);
     text_add(out, "  %-17s  %-9s  ", row->name, shown_default(row));
-    /* Wraps words at HELP_WIDTH columns; the cursor is at column HELP_INDENT. Ends the
-     * line. */
+    /* Wrap the words at HELP_WIDTH columns and end the line; the cursor is at column
+     * HELP_INDENT. */
     const char *word = words;
     int column = HELP_INDENT;
     while (*word != 0) {
@@ -312,7 +313,7 @@ void conf_write_markdown(struct text *out)
     text_add(out, "\n");
 }
 
-/* add_condition — Appends a condition of a pair: `SHARD=hybrid`, `TP` over 1. */
+/* add_condition — appends a condition of a pair: `SHARD=hybrid`, `TP` over 1. */
 static void add_condition(const struct conf_condition *c, struct text *out)
 {
     const struct conf_row *row = &conf_rows[c->key];

@@ -1,10 +1,10 @@
-/* launcher — from variables of Slurm, Kubernetes, torchrun and Open MPI to this node's number, the
- * number of nodes, and node 0's address.
+/* launcher — derives this node's number, the number of nodes and node 0's address from variables of
+ * Slurm, Kubernetes, torchrun and Open MPI.
  *
  * Sources: srun(1) of Slurm 22.05, torch/distributed/run.py (every flag has a PET_ variable), the
  * Kubernetes Indexed Job, LeaderWorkerSet v1, SkyPilot's distributed jobs, Open MPI's orterun(1).
- * It must not know what settings are for. The host-list parser is a pure function of its bytes; its
- * fuzz entry is at the foot. */
+ * It must not know the purpose of settings. The host-list parser is a pure function of its bytes;
+ * its fuzz entry is at the foot. */
 #include "conf/launcher.h"
 
 #include <string.h>
@@ -20,11 +20,11 @@
 struct source {
     enum launcher_key key;
     const char *name;
-    bool is_per_process; /* Open MPI counts processes: divide by those of one node */
+    bool is_per_process; /* Open MPI counts processes: divide by the number on one node */
 };
 
-/* In order of precedence: the first that is set gives the value, and the others must agree with
- * it. */
+/* In order of precedence: the first variable that is set has the value, and the others must agree
+ * with it. */
 static const struct source sources[] = {
     {LAUNCHER_NODE_ID, "PET_NODE_RANK", false},
     {LAUNCHER_NODE_ID, "NODE_RANK", false},
@@ -65,7 +65,8 @@ static enum status refuse(const char *name, const char *text, const char *want)
                 name, shown, want);
 }
 
-/* read_count — torchrun's MIN:MAX counts if both are equal: the number of nodes is fixed here. */
+/* read_count — reads a number of nodes. torchrun's MIN:MAX is accepted if both are equal, because
+ * the number of nodes is fixed here. */
 static enum status read_count(const char *name, const char *text, int64_t *out)
 {
     char low[16];
@@ -78,7 +79,7 @@ static enum status read_count(const char *name, const char *text, int64_t *out)
     return ST_OK;
 }
 
-/* read_source — the value of one variable that is set. */
+/* read_source — reads one variable that is set. */
 static enum status read_source(char **environment, const struct source *source, const char *text,
                                int64_t *out)
 {
@@ -137,7 +138,8 @@ static bool take_first_host(const char *text, char *out, size_t cap)
     return launcher_host(text, 0, out, cap);
 }
 
-/* read_master — addresses of two launchers are not compared, because one host has many names. */
+/* read_master — reads node 0's address. Addresses of two launchers are not compared, because one
+ * host has many names. */
 static enum status read_master(char **environment, struct launcher_value *said)
 {
     static const struct {
@@ -161,8 +163,8 @@ static enum status read_master(char **environment, struct launcher_value *said)
     return ST_OK;
 }
 
-/* read_workers — SkyPilot's number of GPUs. 0 is a node of CPUs and does not say how many workers
- * it has. */
+/* read_workers — reads SkyPilot's number of GPUs. 0 means a node of CPUs, and leaves the number of
+ * workers open. */
 static enum status read_workers(char **environment, struct launcher_value *said)
 {
     static const char name[] = "SKYPILOT_NUM_GPUS_PER_NODE";
@@ -227,7 +229,8 @@ bool launcher_is_known(const char *name)
         "CUBLAS_", "NVIDIA_", "OMP_",        "MKL_",    "OPENBLAS_", "LC_",     "XDG_",
         "TORCH",   "LWS_",    "SKYPILOT_",   "GITHUB_", "CI_",       "DOCKER_",
     };
-    /* The last are names of other programs and of pods' downward API that resemble one of ours. */
+    /* The last ones are names of other programs and of pods' downward API that resemble
+     * settings. */
     static const char *const names[] = {
         "NODE_RANK",        "NNODES",    "GROUP_RANK", "WORLD_SIZE", "RANK",         "LOCAL_RANK",
         "LOCAL_WORLD_SIZE", "NODE_NAME", "NODE_IP",    "NODE_ENV",   "NODE_OPTIONS", "TOKEN",
@@ -245,7 +248,7 @@ bool launcher_is_known(const char *name)
 /* ---- Slurm's host lists ---- */
 
 #define HOSTS_MAX 1048576
-#define GROUPS_MAX 8 /* brackets in one name; Slurm itself knows fewer dimensions */
+#define GROUPS_MAX 8 /* brackets in one name; Slurm itself supports fewer dimensions */
 #define DIGITS_MAX 9
 
 static const char *read_digits(const char *p, int64_t *value, int *width)
@@ -260,7 +263,7 @@ static const char *read_digits(const char *p, int64_t *value, int *width)
     return *width > 0 ? p : NULL;
 }
 
-/* read_group — parses "001-003,7]" after its '[' and counts its numbers. Writes the pick-th (-1:
+/* read_group — parses "001-003,7]" after its '[' and counts its numbers. Writes number `pick` (-1:
  * none) to out (32 bytes), with its zeros. Returns the position after ']'; NULL: malformed. */
 static const char *read_group(const char *p, int64_t pick, char *out, int64_t *count)
 {
@@ -295,8 +298,8 @@ static bool is_host_char(char c)
            c == '.' || c == '_';
 }
 
-/* count_name — counts the hosts that the name at p stands for, in all and by bracket. Returns the
- * position after it; NULL: malformed. */
+/* count_name — counts the hosts of the name at p, in total and by bracket. Returns the position
+ * after the name; NULL: malformed. */
 static const char *count_name(const char *p, int64_t *count, int64_t groups[GROUPS_MAX],
                               int *groups_n)
 {
@@ -318,7 +321,7 @@ static const char *count_name(const char *p, int64_t *count, int64_t groups[GROU
     return p > start ? p : NULL;
 }
 
-/* write_name — writes host number index of the name at p, which count_name has accepted. */
+/* write_name — writes host `index` of the name at p, which count_name has accepted. */
 static bool write_name(const char *p, int64_t index, int64_t count,
                        const int64_t groups[GROUPS_MAX], char *out, size_t cap)
 {
@@ -340,7 +343,7 @@ static bool write_name(const char *p, int64_t index, int64_t count,
     return true;
 }
 
-/* walk — counts the hosts of a list, and writes the index-th to out if it is not NULL. -1:
+/* walk — counts the hosts of a list, and writes host `index` to out if out is not NULL. -1:
  * malformed. */
 static int64_t walk(const char *list, int64_t index, char *out, size_t cap, bool *is_written)
 {
@@ -379,7 +382,7 @@ bool launcher_line(const char *list, char *out, size_t cap)
     return text_format(out, cap, "%.*s", (int)n, list);
 }
 
-/* ---- what started this process ---- */
+/* ---- the environment that started this process ---- */
 
 struct launcher_context launcher_context_here(char **environment)
 {
@@ -400,7 +403,7 @@ bool launcher_context_is_container(const struct launcher_context *context)
 {
     return context->pid == 1 ||
            launcher_find(context->environment, "KUBERNETES_SERVICE_HOST") != NULL ||
-           /* Podman sets it, as systemd-nspawn does. */
+           /* Podman and systemd-nspawn set it. */
            launcher_find(context->environment, "container") != NULL ||
            has_file(context, "/.dockerenv") || has_file(context, "/run/.containerenv");
 }
@@ -421,8 +424,7 @@ const char *launcher_context_name(const struct launcher_context *context)
 #ifdef FUZZ
 #include <stdlib.h>
 
-/* Fuzz entry: a host list, of which the first, middle and last host are written; and a list of
- * lines. */
+/* Fuzz entry: writes the first, middle and last host of a host list, and reads a list of lines. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {

@@ -1,5 +1,5 @@
-/* check_container — what a container keeps from the job that no other part sees, and whether
- * Slurm's list of GPUs agrees with the node. */
+/* check_container — the restrictions of a container that no other part detects, and whether Slurm's
+ * list of GPUs agrees with the node. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,7 +39,7 @@ static void look_at(struct gres *g, const char *path)
         text_copy(g->first, sizeof g->first, path);
 }
 
-/* "/dev/nvidia[0-3,6]" or "/dev/nvidia0" */
+/* Reads "/dev/nvidia[0-3,6]" or "/dev/nvidia0". */
 static void take_files(struct gres *g, const char *value)
 {
     char copy[256], path[300], *rest = copy, *part;
@@ -65,7 +65,8 @@ static void take_files(struct gres *g, const char *value)
     }
 }
 
-/* "NodeName=n1 Name=gpu Type=h100 File=/dev/nvidia[0-7]"; lines of other nodes do not count. */
+/* Reads "NodeName=n1 Name=gpu Type=h100 File=/dev/nvidia[0-7]"; lines of other nodes are
+ * ignored. */
 static void gres_line(void *arg, char *line)
 {
     struct gres *g = arg;
@@ -85,7 +86,7 @@ static void gres_line(void *arg, char *line)
         take_files(g, file);
 }
 
-/* What gres.conf promises to jobs. Is the row added? */
+/* Judges the GPU files that gres.conf lists. Returns true if it added the row. */
 static bool judge_files(struct check_static *s, const struct gres *g)
 {
     char remedy[192], host[CHECK_TEXT_WORD];
@@ -110,7 +111,8 @@ static int withheld(const struct check_static *s)
     return n;
 }
 
-/* A GPU that is withheld from this process may be one of the job's other tasks. */
+/* Returns the verdict on the number of visible GPUs. A GPU that is withheld from this process may
+ * belong to one of the job's other tasks. */
 static enum check_verdict judge_seen(const struct check_static *s)
 {
     int allotted = s->config->gpus_allotted, seen = check_static_gpus(s);
@@ -119,7 +121,8 @@ static enum check_verdict judge_seen(const struct check_static *s)
     return seen + withheld(s) >= allotted ? CHECK_VERDICT_WARN : CHECK_VERDICT_FAIL;
 }
 
-/* What this job was given. Without ConstrainDevices it sees all GPUs of the node. */
+/* Judges the GPUs that Slurm allotted to this job. Without ConstrainDevices the job sees all GPUs
+ * of the node. */
 static bool judge_allotted(struct check_static *s)
 {
     int allotted = s->config->gpus_allotted, seen = check_static_gpus(s);

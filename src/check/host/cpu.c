@@ -1,5 +1,5 @@
-/* check_cpu — the CPUs that a node's workers may use, how fast they are allowed to be, and which
- * memory is near them. */
+/* check_cpu — the CPUs that a node's workers may use, their frequency limits, and the memory near
+ * them. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,10 +10,11 @@
 #include "check/host/file.h"
 #include "check/host/static.h"
 
-#define FREQUENCY_SHARE 0.9 /* of what a CPU can do: a lower limit was set */
-#define MEMORY_SHARE 0.8    /* of what another NUMA node has */
+/* share of a CPU's highest frequency; a CPU with a lower limit counts as limited */
+#define FREQUENCY_SHARE 0.9
+#define MEMORY_SHARE 0.8 /* share of the memory of another NUMA node */
 
-/* ---- how many ---- */
+/* ---- number ---- */
 
 /* "0-3,8,10-11" → 7; 0: not such a list */
 static int count_list(const char *text)
@@ -77,11 +78,11 @@ static void add_count(struct check_static *s)
                               allowed, "", "", whole);
 }
 
-/* ---- how fast ---- */
+/* ---- frequency ---- */
 
 struct speed {
     int cpus, slow, capped;
-    int64_t can; /* kHz: the highest frequency of those that are capped */
+    int64_t can; /* kHz: highest frequency of the limited CPUs */
     char governor[24], driver[24];
 };
 
@@ -101,7 +102,7 @@ static void read_speed(struct check_static *s, const char *cpu, struct speed *ou
         out->capped++;
         out->can = can > out->can ? can : out->can;
     }
-    /* a server's GPUs wait for a CPU that first has to wake up */
+    /* a server's GPUs would wait until the CPU wakes up */
     if (strcmp(governor, "powersave") == 0 &&
         (s->is_server ||
          !(text_starts(out->driver, "intel_pstate") || text_starts(out->driver, "amd-pstate-epp") ||
@@ -111,11 +112,11 @@ static void read_speed(struct check_static *s, const char *cpu, struct speed *ou
     }
 }
 
-/* ---- near which memory ---- */
+/* ---- NUMA nodes ---- */
 
 struct numa {
     int nodes;
-    int64_t most, least; /* memory of a node that has CPUs */
+    int64_t most, least; /* memory in bytes of the NUMA nodes that have CPUs */
     int least_node;
 };
 
@@ -176,7 +177,7 @@ static void add_numa(struct check_static *s)
 void check_cpu_rows(struct check_static *s)
 {
     add_count(s);
-    /* How the clocks are governed. */
+    /* Read the frequency governors. */
     struct check_file_names *found = memory_new(1, sizeof *found);
     struct speed speed = {0};
     check_file_list_with(s->root, "cpu", found, "/sys/devices/system/cpu");

@@ -16,7 +16,8 @@
 #include "base/text.h"
 
 #define LINE_BYTES 1024
-#define RECORD_BYTES 8192 /* of /dev/kmsg: the kernel refuses to read one in parts */
+/* most bytes of a record in /dev/kmsg: the kernel refuses to read one in parts */
+#define RECORD_BYTES 8192
 
 static bool path_of(char *out, const char *root, const char *path, va_list args)
 {
@@ -76,7 +77,7 @@ bool check_file_read(const char *root, char *out, size_t cap, const char *path, 
         return false;
     errno = 0;
     size_t n = read_some(fd, out, cap - 1);
-    bool is_read = n > 0 || errno == 0; /* "carrier" of an interface that is down gives EINVAL */
+    bool is_read = n > 0 || errno == 0; /* "carrier" of an interface that is down returns EINVAL */
     close(fd);
     clean(out, n);
     while (n > 0 && strchr(" \t\n", out[n - 1]))
@@ -114,7 +115,7 @@ bool check_file_is(const char *root, const char *path, ...)
 
 static int by_number(const void *a, const void *b) { return strverscmp(a, b); }
 
-/* A name goes into commands that a person copies. */
+/* Names are put into commands that a person copies. */
 static bool is_safe(char c) { return isalnum((unsigned char)c) || (c && strchr("._:-@", c)); }
 
 bool check_file_is_name(const char *name)

@@ -1,5 +1,6 @@
-/* check_gpu — the GPUs of a node: how many of how many, whether each worker has one, and the health
- * of each. A concern has one row when all GPUs are well, else one for each that is not. */
+/* check_gpu — the GPUs of a node: the number found and expected, whether each worker has one, and
+ * the health of each. A property has one row if all GPUs are healthy, else one row for each GPU
+ * that is not. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,12 +13,13 @@
 #define REMEDY_BYTES 192
 #define PERF_STATE_BUSY 2 /* P0 to P2: the GPU's links run at full speed */
 
-/* ---- how many ---- */
+/* ---- number ---- */
 
-/* What each place lists; a container sees all of the PCI bus, but only its own GPUs elsewhere. */
+/* Numbers of GPUs in each source. A container sees the whole PCI bus, but only its own GPUs in the
+ * other sources. */
 struct seen {
     int driver, files, nvml, lost, withheld;
-    char missing[64]; /* the address, or the number, of the first that NVML lacks */
+    char missing[64]; /* address or number of the first GPU that NVML lacks */
 };
 
 static bool nvml_has(const struct check_static *s, const char *bus)
@@ -47,7 +49,8 @@ static void look_for(struct check_static *s, struct seen *seen)
         if (is_lost && seen->missing[0] == 0)
             text_format(seen->missing, sizeof seen->missing, "GPU %d (%s)", i, gpu->error);
     }
-    /* the address says more than NVML's reason; which of them others were given is not known */
+    /* The address is more useful than NVML's reason. If GPUs are withheld, the missing one is
+     * unknown, because it may be among them. */
     for (int i = found->n - 1; i >= 0 && seen->withheld == 0; i--)
         if (!nvml_has(s, found->name[i]))
             text_copy(seen->missing, sizeof seen->missing, found->name[i]);
@@ -56,9 +59,10 @@ static void look_for(struct check_static *s, struct seen *seen)
 
 static int most(int a, int b) { return a > b ? a : b; }
 
-/* Without a number from the user: what the driver took, and on a machine what is plugged in. A
- * container may see the driver's list of the whole node. Of Slurm's job the driver and /dev have
- * more than it was given; the row "slurm gres" compares with its number. */
+/* Returns the expected number of GPUs. Without a number from the user it is the number of GPUs that
+ * the driver has, and on a machine the number on the PCI bus. A container may see the driver's list
+ * of the whole node. In a Slurm job the driver and /dev may list more GPUs than the job was
+ * allotted; the row "slurm gres" compares with that number. */
 static int wanted(const struct check_static *s, const struct seen *seen)
 {
     bool is_apart = s->container != CHECK_CONTAINER_NONE;
@@ -143,8 +147,7 @@ static void count_gpus(struct check_static *s)
     if (seen.nvml < want)
         too_few(s, &seen, want);
     else {
-        /* With a number from the user it is right; without, other nodes of the job may have
-         * more. */
+        /* A number from the user is reliable; otherwise other nodes of the job may have more. */
         char drain[REMEDY_BYTES];
         if (s->config->gpus_expected >= 0)
             check_static_add(s,
@@ -162,15 +165,16 @@ static void count_gpus(struct check_static *s)
     }
 }
 
-/* ---- the health of each ---- */
+/* ---- health of each GPU ---- */
 
-/* What is found of one GPU. PASS: it is well; SKIPPED: it does not report this. */
+/* A finding about one GPU. PASS: it is healthy; SKIPPED: it does not report this property. */
 struct finding {
     enum check_verdict verdict;
     char why[WHY_BYTES], remedy[REMEDY_BYTES];
 };
 
-/* On a desktop the user decides; a server's GPU is there to compute. */
+/* Returns the verdict for a serious problem: on a desktop the user decides; a server's GPU is there
+ * to compute. */
 static enum check_verdict grave(const struct check_static *s, const struct nvml_health_gpu *gpu)
 {
     return s->is_server && gpu->display != 1 ? CHECK_VERDICT_FAIL : CHECK_VERDICT_WARN;
@@ -216,7 +220,7 @@ static void find_rows(const struct check_static *s, int i, struct finding *f)
     }
 }
 
-/* An idle GPU lowers the generation of its link, never its width. */
+/* Judges the PCIe link. An idle GPU lowers the generation of its link, never its width. */
 static void find_pcie(const struct check_static *s, int i, struct finding *f)
 {
     const struct nvml_health_gpu *gpu = &s->gpus.gpu[i];
@@ -279,7 +283,7 @@ static void find_persistence(const struct check_static *s, int i, struct finding
     text_format(f->remedy, REMEDY_BYTES, "nvidia-smi -i %d -pm 1", i);
 }
 
-/* Each concern, and what its row says when all GPUs are well. */
+/* A property, and the text of its row if all GPUs are healthy. */
 struct concern {
     const char *name, *good;
     void (*find)(const struct check_static *s, int i, struct finding *f);
@@ -313,7 +317,7 @@ static void add_concern(struct check_static *s, const struct concern *concern)
                      "", "");
 }
 
-/* One number for a node: that of the GPU which may take least. */
+/* Adds one number for the node: the power limit of the GPU with the lowest one. */
 static void add_power(struct check_static *s)
 {
     int64_t least = -1;

@@ -9,11 +9,12 @@
 
 #define TEXT_BYTES (1 << 20)
 
-/* ---- the file that stands for the library ---- */
+/* ---- the file that replaces the library ---- */
 
 struct list_text {
     struct nvml_health *out;
-    struct nvml_health_gpu every, *gpu; /* what the lines are of */
+    /* every: lines for all GPUs; gpu: the GPU of the present lines */
+    struct nvml_health_gpu every, *gpu;
     char refused[128];
     bool hangs;
 };

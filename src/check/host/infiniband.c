@@ -1,7 +1,7 @@
 /* check_infiniband — the ports of RDMA devices (InfiniBand, RoCE): state, rate, errors, and whether
  * programs can open them.
  *
- * A port alone may be down on purpose: a second port, a storage network. So ports of one chip are
+ * A single port may be down on purpose: a second port, a storage network. So ports of one chip are
  * compared with one another. */
 #include <stdlib.h>
 #include <string.h>
@@ -16,14 +16,14 @@
 #define REMEDY_BYTES 192
 #define STATE_INIT 2
 #define STATE_ACTIVE 4
-#define DOWNED_MAX 10       /* times that a link went down since the driver was loaded */
-#define SYMBOLS_PER_HOUR 10 /* the limit of ibdiagnet and of the InfiniBand trade association */
+#define DOWNED_MAX 10 /* most times that a link may have gone down since the driver was loaded */
+#define SYMBOLS_PER_HOUR 10 /* the limit of ibdiagnet and of the InfiniBand Trade Association */
 
 struct port {
     char device[40], chip[32], layer[16], rate_text[40];
     int number;
-    int64_t state, rate_gbps; /* CHECK_FILE_NONE: not known */
-    bool is_shadowed;         /* down, and another port of the device is up */
+    int64_t state, rate_gbps; /* CHECK_FILE_NONE: unknown */
+    bool is_shadowed;         /* down, but another port of the device is up */
 };
 
 struct ports {
@@ -31,7 +31,7 @@ struct ports {
     struct port port[PORTS_MAX];
 };
 
-/* "400 Gb/sec (4X NDR)"; "2.5 Gb/sec (1X SDR)" counts as 2 */
+/* Reads "400 Gb/sec (4X NDR)"; "2.5 Gb/sec (1X SDR)" counts as 2. */
 static int64_t rate_of(const char *text)
 {
     int64_t gbps;
@@ -76,7 +76,7 @@ static const char *subject_of(const struct port *port, char *out, size_t cap)
 static bool judge_state(struct check_static *s, const struct ports *ports, const struct port *port)
 {
     char subject[64], why[256], remedy[REMEDY_BYTES], drain[REMEDY_BYTES], device[CHECK_TEXT_WORD];
-    /* Most other ports of this chip and layer are up: then this one should be. */
+    /* If most other ports of this chip and layer are up, this one should be up too. */
     int up = 0, down = 0;
     for (int i = 0; i < ports->n; i++) {
         if (!is_kin(port, &ports->port[i]) || ports->port[i].is_shadowed)
@@ -134,7 +134,7 @@ static void add_states(struct check_static *s, struct ports *ports)
 
 /* ---- rate ---- */
 
-/* A cable of four lanes that runs on one, or a link that fell back to an older speed. */
+/* Detects a cable of four lanes that runs on one, or a link that fell back to an older speed. */
 static bool judge_rate(struct check_static *s, const struct ports *ports, const struct port *port)
 {
     int64_t most = 0;
@@ -159,7 +159,8 @@ static bool judge_rate(struct check_static *s, const struct ports *ports, const 
     return true;
 }
 
-/* One number for a node, so that nodes with slow ports of other kinds stay comparable. */
+/* Adds one number for the node, so that nodes whose slow ports are of other kinds stay
+ * comparable. */
 static void add_rates(struct check_static *s, const struct ports *ports)
 {
     bool is_bad = false;
@@ -257,8 +258,8 @@ static bool has_mellanox(const struct ports *ports)
     return false;
 }
 
-/* The card reads and writes GPU memory by a module of NVIDIA's, or, with its open driver and Linux
- * 5.12, by dma-buf. */
+/* Checks whether the card can access GPU memory: it uses a module of NVIDIA's or, with NVIDIA's
+ * open driver and Linux 5.12, dma-buf. */
 static void add_peer_memory(struct check_static *s, const struct ports *ports)
 {
     char version[256];

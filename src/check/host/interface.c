@@ -1,6 +1,6 @@
-/* check_interface — a node's network interfaces: is one up, what are its speed and MTU, does it
- * count errors. Nodes are compared by their main interface: the one of DATA_ADDR, else that
- * of the default route of IPv4 or IPv6, else a card that is up, else what is up. */
+/* check_interface — a node's network interfaces: whether one is up, its speed and MTU, and its
+ * errors. Nodes are compared by their main interface. It is the interface of DATA_ADDR, else of the
+ * default route of IPv4 or IPv6, else a card that is up, else any interface that is up. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,10 +10,10 @@
 #include "check/host/static.h"
 #include "check/report/text.h"
 
-#define ERRORS_MIN 100    /* of all packets since the interface came up, */
-#define ERRORS_SHARE 1e-5 /* and at least this share of them */
+#define ERRORS_MIN 100    /* fewer errors since the interface came up are ignored */
+#define ERRORS_SHARE 1e-5 /* share of all packets; a lower share of errors is ignored */
 
-/* The line "eth0 00000000 …" of /proc/net/route. */
+/* Reads the line "eth0 00000000 …" of /proc/net/route. */
 static void route_line(void *arg, char *line)
 {
     char *rest = line, *name = check_file_word(&rest), *to = check_file_word(&rest), *out = arg;
@@ -21,8 +21,8 @@ static void route_line(void *arg, char *line)
         text_copy(out, CHECK_NETDEV_NAME, name);
 }
 
-/* The line "to 00 from 00 via metric … eth0" of /proc/net/ipv6_route; the one that rejects packets,
- * over lo, is of no use. */
+/* Reads the line "to 00 from 00 via metric … eth0" of /proc/net/ipv6_route. The default route over
+ * lo is ignored, because it rejects packets. */
 static void route6_line(void *arg, char *line)
 {
     char *rest = line, *word = check_file_word(&rest), *out = arg, *last = NULL;
@@ -42,7 +42,7 @@ static bool is_listed(const struct check_file_names *found, const char *name)
     return false;
 }
 
-/* Is `i` more likely to carry the data than `than`? */
+/* Returns true if `i` is more likely to carry the data than `than`. */
 static bool is_better(const struct check_netdev *i, const struct check_netdev *than,
                       const char *route)
 {
@@ -161,7 +161,7 @@ void check_interface_rows(struct check_static *s)
     int up = 0, bad = 0;
     const bool has_files = check_netdev_has_files(s->root);
     check_netdev_list(s->root, has_files, found);
-    /* A tree of files has no addresses. */
+    /* Addresses are compared only on the machine: a tree of files has none. */
     const char *asked = s->config->data_addr;
     route[0] = 0;
     if (asked && asked[0] && is_listed(found, asked))

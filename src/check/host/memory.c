@@ -1,4 +1,4 @@
-/* check_host_memory — a node's memory: how much there is and is free, swap, hugepages, /dev/shm. */
+/* check_host_memory — a node's memory: total and free memory, swap, hugepages, /dev/shm. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
@@ -10,12 +10,13 @@
 #include "check/host/static.h"
 
 #define GIB (1024.0 * 1024 * 1024)
-#define FREE_SHARE 0.05            /* less free memory: the next allocation may end a process */
-#define RESERVED_SHARE 0.1         /* of memory, in hugepages that no process uses */
-#define SHM_BYTES_MIN (64ll << 20) /* Docker's default, too little for NCCL and eight GPUs */
+/* share of memory; if less is free, the next allocation may end a process */
+#define FREE_SHARE 0.05
+#define RESERVED_SHARE 0.1         /* share of memory in hugepages that no process uses */
+#define SHM_BYTES_MIN (64ll << 20) /* Docker's default, too small for NCCL with eight GPUs */
 #define SHM_BYTES_GOOD (1ll << 30)
 
-/* ---- how much ---- */
+/* ---- total and free ---- */
 
 static void add_memory(struct check_static *s, const struct memory_limits *limits)
 {
@@ -54,7 +55,7 @@ static void add_swap(struct check_static *s, const char *meminfo,
     char used_text[24], all[24];
     if (total < 0 || left < 0 || left > total)
         return;
-    /* what was swapped out once and is not needed does no harm */
+    /* memory that was swapped out once and is not needed does no harm */
     bool is_thrashing = total - left > 1ll << 30 && available >= 0 && limits->total_bytes > 0 &&
                         (double)available < 2 * FREE_SHARE * (double)limits->total_bytes;
     check_static_add(
@@ -72,7 +73,7 @@ static void add_swap(struct check_static *s, const char *meminfo,
 
 struct shm {
     bool is_mounted;
-    int64_t bytes; /* of the option "size="; -1: the kernel's default */
+    int64_t bytes; /* bytes in the option "size="; -1: the kernel's default */
 };
 
 static int64_t size_option(const char *options)
@@ -90,7 +91,7 @@ static int64_t size_option(const char *options)
     return at[length] == 'k' ? n * 1024 : n;
 }
 
-/* "shm /dev/shm tmpfs rw,nosuid,size=65536k 0 0"; the last one hides those before it */
+/* Reads "shm /dev/shm tmpfs rw,nosuid,size=65536k 0 0"; the last mount hides the earlier ones. */
 static void mount_line(void *arg, char *line)
 {
     struct shm *shm = arg;
@@ -104,7 +105,8 @@ static void mount_line(void *arg, char *line)
     *shm = (struct shm){strcmp(kind, "tmpfs") == 0, options ? size_option(options) : -1};
 }
 
-/* What other programs have left there counts too; a tree has no file system of its own. */
+/* Returns the free bytes. Files that other programs have left there count too; a tree of files has
+ * no file system of its own. */
 static int64_t shm_free(const struct check_static *s, int64_t bytes)
 {
     struct statvfs about;
@@ -121,7 +123,7 @@ static void add_shm(struct check_static *s, const char *meminfo)
     if (shm.bytes < 0)
         shm.bytes = memory_row(meminfo, "MemTotal") / 2;
     int64_t rest = shm.is_mounted ? shm_free(s, shm.bytes) : 0;
-    bool is_used = s->gpus.gpus_n > 1; /* NCCL, between the GPUs of a node */
+    bool is_used = s->gpus.gpus_n > 1; /* used by NCCL between the GPUs of a node */
     enum check_verdict verdict = !is_used || rest >= SHM_BYTES_GOOD            ? CHECK_VERDICT_PASS
                                  : rest <= SHM_BYTES_MIN && s->gpus.gpus_n > 3 ? CHECK_VERDICT_FAIL
                                                                                : CHECK_VERDICT_WARN;
@@ -156,10 +158,10 @@ void check_host_memory_rows(struct check_static *s)
     add_memory(s, &limits);
     if (check_file_read(s->root, meminfo, sizeof meminfo, "/proc/meminfo")) {
         add_swap(s, meminfo, &limits);
-        /* Pages of 2 MiB, and reserved pages that no process uses. */
+        /* Read the use of pages of 2 MiB, and the reserved pages that no process uses. */
         char transparent[64];
         int64_t page = memory_row(meminfo, "Hugepagesize"), total = memory_row(meminfo, "MemTotal");
-        /* A count, which memory_row scales as if it were KiB */
+        /* a count, which memory_row scales as if it were KiB */
         int64_t idle = memory_row(meminfo, "HugePages_Free") / 1024;
         bool has = check_file_read(s->root, transparent, sizeof transparent,
                                    "/sys/kernel/mm/transparent_hugepage/enabled");

@@ -17,7 +17,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 
-/* ---- does /sys show this namespace? ---- */
+/* ---- does /sys show the namespace of this process? ---- */
 
 static bool has_mac(const char *name, const struct sockaddr_ll *link)
 {
@@ -40,7 +40,8 @@ static int count_files(void)
     return n;
 }
 
-/* Names and numbers; tunnels (wireguard, tun, ppp) have no hardware address, but these. */
+/* Compares names and numbers of interfaces. Tunnels (wireguard, tun, ppp) have no hardware address,
+ * but they have numbers. */
 static bool has_numbers(void)
 {
     struct if_nameindex *all = if_nameindex();
@@ -59,7 +60,7 @@ static bool has_numbers(void)
     return is_same && n == count_files();
 }
 
-/* Numbers alone are alike in many namespaces. */
+/* Compares hardware addresses: numbers are often equal in several namespaces. */
 static bool has_macs(void)
 {
     struct ifaddrs *all = NULL;
@@ -105,14 +106,15 @@ static int64_t statistic(const char *root, const char *name, const char *which)
 
 /* ---- by ioctl ---- */
 
-/* The counters of one interface in /proc/net/dev, which are those of this process's namespace. They
- * have 64 bits; those of getifaddrs have 32, and of a fast network these wrap in a minute. */
+/* The counters of one interface in /proc/net/dev, which shows the namespace of this process. They
+ * have 64 bits. The counters of getifaddrs have 32 bits, which overflow in a minute on a fast
+ * network. */
 struct counters {
     const char *name;
     struct check_netdev *out;
 };
 
-/* "eth0: bytes packets errs drop fifo frame compressed multicast bytes packets errs …" */
+/* Reads "eth0: bytes packets errs drop fifo frame compressed multicast bytes packets errs …". */
 static void counter_line(void *arg, char *line)
 {
     const struct counters *c = arg;
@@ -129,7 +131,7 @@ static void counter_line(void *arg, char *line)
     c->out->errors = n[2] + n[10];
 }
 
-/* A bridge, a tap and a tun have words in its place. */
+/* Returns true for the name of a bus; a bridge, a tap and a tun have other words in its place. */
 static bool is_bus(const char *info)
 {
     static const char *const none[] = {"", "N/A", "tap", "tun"};
@@ -184,7 +186,7 @@ void check_netdev_read(const char *root, bool has_files, const char *name, struc
         out->is_physical = check_file_is(root, "/sys/class/net/%s/device", name);
     } else
         read_calls(name, out);
-    /* "unknown": the driver does not tell, as that of a tunnel */
+    /* "unknown": the driver does not report the state, for example of a tunnel */
     out->is_up = out->type != CHECK_NETDEV_LOOPBACK &&
                  (strcmp(out->state, "up") == 0 || strcmp(out->state, "unknown") == 0);
 }

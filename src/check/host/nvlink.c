@@ -1,5 +1,5 @@
 /* check_nvlink — the NVLink connections of a node's GPUs, compared with one another, and the fabric
- * manager where there are NVSwitches. */
+ * manager if there are NVSwitches. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,10 +11,10 @@
 
 #define REMEDY_BYTES 192
 #define FABRIC_DONE 3
-#define NVLINK_ERRORS_MAX 1000 /* replays and CRC errors that retransmission has mended */
+#define NVLINK_ERRORS_MAX 1000 /* replays and CRC errors that were corrected by retransmission */
 
-/* Chips whose boards connect all links. A part of such a board may be rented with fewer, a single
- * GPU with none. */
+/* Returns the links of chips whose boards connect all links. A rented part of such a board may have
+ * fewer links, and a single GPU none. */
 static int64_t links_of(const char *name)
 {
     static const struct {
@@ -40,8 +40,8 @@ static void bad_link(struct check_static *s, int i, enum check_verdict verdict, 
                      subject, remedy);
 }
 
-/* On a board all GPUs have all links. Of cards some have a bridge and others none: only a part of a
- * bridge is strange. A GPU in instances (MIG) uses no link. */
+/* Judges the number of links. On a board all GPUs have all links. Some cards have a bridge and
+ * others none, so only a part of a bridge is an error. A GPU in instances (MIG) uses no link. */
 static enum check_verdict judge_count(const struct nvml_health_gpu *gpu, int64_t most, int64_t want)
 {
     int64_t active = gpu->nvlinks_active;
@@ -51,7 +51,7 @@ static enum check_verdict judge_count(const struct nvml_health_gpu *gpu, int64_t
     return is_board && most > active ? CHECK_VERDICT_FAIL : CHECK_VERDICT_WARN;
 }
 
-/* Is the GPU's row added? */
+/* Judges the links of a GPU. Returns true if it added the GPU's row. */
 static bool judge_links(struct check_static *s, int i, int64_t most)
 {
     const struct nvml_health_gpu *gpu = &s->gpus.gpu[i];
@@ -84,7 +84,7 @@ static bool is_manager(const struct check_static *s)
     int64_t pid = check_file_number(s->root, "/run/nvidia-fabricmanager/nv-fabricmanager.pid");
     return pid > 0 &&
            check_file_read(s->root, name, sizeof name, "/proc/%lld/comm", (long long)pid) &&
-           text_starts(name, "nv-fabricmanage"); /* the kernel cuts names at 15 bytes */
+           text_starts(name, "nv-fabricmanage"); /* the kernel cuts names after 15 bytes */
 }
 
 static int switches(const struct check_static *s)
@@ -98,7 +98,8 @@ static int switches(const struct check_static *s)
     return n;
 }
 
-/* The first GPU that did not join: its number; -1: all have, or none reports it. */
+/* Returns the number of the first GPU that did not join the fabric; -1: all have joined, or none
+ * reports it. */
 static int fabric_missing(const struct check_static *s, bool *is_known)
 {
     *is_known = false;

@@ -1,5 +1,5 @@
-/* check_space — may checkpoints be written where they go: the folder's file system, its free space,
- * its free inodes. How fast it is, check_disk measures. */
+/* check_space — whether checkpoints can be written to their folder: its file system, free space and
+ * free inodes. check_disk measures its speed. */
 #include <errno.h>
 #include <string.h>
 #include <sys/statvfs.h>
@@ -14,16 +14,16 @@
 #define LEFT_BYTES_MIN (64ll << 20) /* the smallest checkpoint has some MB */
 #define LEFT_BYTES_GOOD (10ll << 30)
 #define LEFT_SHARE 0.05
-#define LIMIT_MS 10000 /* a network file system whose server is gone never answers */
+#define LIMIT_MS 10000 /* milliseconds; a network file system whose server is gone never answers */
 
-/* Asked with a limit (base/limited.h). */
+/* Results of calls with a time limit (base/limited.h). */
 struct space {
     char dir[FILE_PATH_MAX];
     struct statvfs about;
     int error, access_error; /* errno; 0: none */
 };
 
-/* The folder itself need not exist yet: then the nearest one above it. */
+/* Finds the nearest folder that exists: the folder itself need not exist yet. */
 static void nearest(char *dir)
 {
     while (access(dir, F_OK) != 0 && errno == ENOENT) {
@@ -53,7 +53,7 @@ static void add(struct check_static *s, enum check_verdict verdict, const char *
         remedy);
 }
 
-/* What makes writing impossible; false: nothing. */
+/* Adds a row if writing is impossible; false: it is possible. */
 static bool is_closed(struct check_static *s, const struct space *space)
 {
     char why[256], remedy[192], dir[CHECK_TEXT_WORD];

@@ -9,9 +9,10 @@
 #include "check/host/file.h"
 
 #define CAP_IPC_LOCK_BIT 14
-#define GPU_LIMIT_MS_MIN 15000 /* a driver without persistence mode starts GPUs one by one */
+/* milliseconds; a driver without persistence mode starts GPUs one by one */
+#define GPU_LIMIT_MS_MIN 15000
 
-/* A value of a file may have several lines. */
+/* Replaces line ends, because the value in a file may have several lines. */
 static void one_line(char *text)
 {
     for (; *text; text++)
@@ -75,7 +76,7 @@ const char *check_static_flag(const struct check_static *s, const char *host, co
                                                     : k8s;
 }
 
-/* ---- what the parts share ---- */
+/* ---- functions of all parts ---- */
 
 enum check_container check_static_container(const char *root)
 {
@@ -89,8 +90,8 @@ enum check_container check_static_container(const char *root)
                : CHECK_CONTAINER_NONE;
 }
 
-/* In a pod the host's name is that of the pod, unless the pod has the host's network: then eth0, if
- * there is one, is a card. */
+/* Returns the scheduler of this process. In a pod the host's name is the name of the pod, unless
+ * the pod has the host's network: then eth0, if it exists, is a card. */
 static enum check_scheduler scheduler_of(const struct check_static *s)
 {
     bool has_own = check_file_is(s->root, "/sys/class/net/eth0") &&
@@ -117,7 +118,7 @@ static void run_parts(struct check_static *s)
         check_interface_rows, check_cpu_rows,      check_host_memory_rows, check_ulimit_rows,
         check_space_rows,     check_container_rows};
     check_file_lines(s->root, "/proc/self/status", 1 << 16, capability_line, s);
-    /* NVIDIA's GPUs on the PCI bus. */
+    /* Count NVIDIA's GPUs on the PCI bus. */
     struct check_file_names *found = memory_new(1, sizeof *found);
     char vendor[16], class[16];
     check_file_list(s->root, found, "/sys/bus/pci/devices");
@@ -126,7 +127,7 @@ static void run_parts(struct check_static *s)
                         found->name[i]);
         check_file_read(s->root, class, sizeof class, "/sys/bus/pci/devices/%s/class",
                         found->name[i]);
-        /* VGA and 3D controllers; the sound of a graphics card is another function of it */
+        /* VGA and 3D controllers; the audio device of a graphics card is another function of it */
         s->gpus_pci += strcmp(vendor, "0x10de") == 0 && text_starts(class, "0x030");
     }
     free(found);
@@ -161,7 +162,7 @@ void check_static_run(const struct check_config *config, int64_t budget_ms, stru
     s->container = check_static_container(s->root);
     s->is_slurm = strstr(group, "/slurm") || strstr(group, "slurmstepd") ||
                   (s->config->host && s->config->scheduler == CHECK_SCHEDULER_SLURM);
-    /* The name of this node. */
+    /* Set the name of this node. */
     const struct comm_place *place = &config->place;
     s->hosts.host = memory_new((size_t)place->nodes, sizeof *s->hosts.host);
     s->hosts.n = place->nodes;

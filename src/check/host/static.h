@@ -1,7 +1,7 @@
-/* check_static — the second stage of a check: what a node shows without computing anything. The
- * stage asks each of the parts listed here; a part adds rows for one concern.
+/* check_static — the second stage of a check: properties of a node that need no computation. The
+ * stage calls each of the parts listed here; a part adds rows for one subject.
  *
- * Once per node, by the rank with local number 0. All that is read comes from files below
+ * It runs once per node, on the rank with local number 0. All its inputs come from files below
  * config->root and from check_gpu_list, so a test replaces the machine by a tree. */
 #ifndef CONVOY_CHECK_CHECK_STATIC_H
 #define CONVOY_CHECK_CHECK_STATIC_H
@@ -21,22 +21,23 @@ struct check_static {
     const struct check_config *config;
     struct check_rows *rows;
     const char *root;
-    int64_t limit_ms;         /* for what may never answer */
-    struct check_hosts hosts; /* of the job; only the name of this one is known */
+    int64_t limit_ms;         /* limit in milliseconds for calls that may never return */
+    struct check_hosts hosts; /* nodes of the job; only the name of this node is set */
     enum check_container container;
-    bool is_slurm;       /* this process belongs to a Slurm job */
-    bool has_rdma;       /* the node has InfiniBand or RoCE devices */
-    bool has_nvml;       /* gpus is what NVML reports */
-    bool is_server;      /* a GPU made for computing: its maker ships it with ECC on */
-    bool is_locked_free; /* may lock memory without a limit: CAP_IPC_LOCK */
-    int gpus_pci; /* NVIDIA's GPUs on the PCI bus, also those that a container is not given */
+    bool is_slurm; /* this process belongs to a Slurm job */
+    bool has_rdma; /* the node has InfiniBand or RoCE devices */
+    bool has_nvml; /* NVML has filled gpus */
+    /* the node has a GPU made for computing: its manufacturer ships it with ECC on */
+    bool is_server;
+    bool is_locked_free; /* this process may lock memory without a limit: CAP_IPC_LOCK */
+    int gpus_pci; /* NVIDIA's GPUs on the PCI bus, including GPUs that a container cannot use */
     struct nvml_health gpus;
-    char nvml_reason[192]; /* has_nvml false: why */
+    char nvml_reason[192]; /* reason if has_nvml is false */
     bool is_nvml_stuck;    /* NVML did not answer */
 };
 
 /* The parts. Each reads s and adds rows. */
-void check_gpu_rows(struct check_static *s);    /* count, driver, health of each */
+void check_gpu_rows(struct check_static *s);    /* number, driver, health of each GPU */
 void check_nvlink_rows(struct check_static *s); /* NVLink and fabric manager */
 void check_xid_rows(struct check_static *s);    /* the kernel's log */
 void check_infiniband_rows(struct check_static *s);
@@ -47,67 +48,70 @@ void check_ulimit_rows(struct check_static *s);      /* memlock, open files, pro
 void check_space_rows(struct check_static *s);       /* the disk of checkpoints */
 void check_container_rows(struct check_static *s);   /* container, Slurm */
 
-/* check_static_container — what this process runs in. */
+/* check_static_container — returns the kind of container in which this process runs. */
 enum check_container check_static_container(const char *root);
-/* check_static_add — a row of this node about `subject`; remedy: what mends it, "" for a row that
- * needs nothing. */
+/* check_static_add — adds a row of this node about `subject`. remedy: a command that repairs it; ""
+ * if nothing is to be done. */
 void check_static_add(struct check_static *s, struct check_row row, const char *subject,
                       const char *remedy);
-/* check_static_measured — adds a row that the peers judge, more being better; why: what belongs to
+/* check_static_measured — adds a row that the peers judge; more is better. The row's why describes
  * the value. remedy: for a node that has less than its peers. */
 void check_static_measured(struct check_static *s, struct check_row row, double value,
                            const char *unit, const char *subject, const char *remedy);
-/* check_static_found — the row itself, with its reason like printf's. */
+/* check_static_found — returns a row with its reason formatted like printf's. */
 #define check_static_found(s, point, name, verdict, ...) \
     check_row_found(CHECK_STAGE_STATIC, point, (s)->config->place.node, name, verdict, __VA_ARGS__)
-/* check_static_host — the name of this node, for remedies. */
+/* check_static_host — returns the name of this node, for remedies. */
 const char *check_static_host(const struct check_static *s);
-/* check_static_gpus — how many GPUs NVML gives to this process. check_static_has_mig — is one of
- * them divided into instances (MIG), which schedulers count in place of GPUs? */
+/* check_static_gpus — returns the number of GPUs that NVML shows to this process. */
 int check_static_gpus(const struct check_static *s);
+/* check_static_has_mig — returns true if any of them is divided into instances (MIG), which
+ * schedulers count in place of GPUs. */
 bool check_static_has_mig(const struct check_static *s);
-/* check_static_drain — the command that takes this node out of service. Returns out. */
+/* check_static_drain — writes the command that takes this node out of service. Returns out. */
 const char *check_static_drain(const struct check_static *s, char *out, size_t cap,
                                const char *reason);
-/* check_static_flag — the first for a machine, else the one for Docker or Kubernetes. */
+/* check_static_flag — returns `host` on a machine, else the text for Docker or Kubernetes. */
 const char *check_static_flag(const struct check_static *s, const char *host, const char *docker,
                               const char *k8s);
 
-/* check_gpu_list — the GPUs of a node as NVIDIA's library reports them, read with a time limit: on
- * a GPU in trouble the driver may never answer.
+/* check_gpu_list — the GPUs of a node as NVIDIA's library reports them, read with a time limit,
+ * because the driver may never answer if a GPU is in trouble.
  *
- * With a root, the library, which only knows the machine, is replaced by the file "/nvml.txt" below
- * it. It has a line `key value` for each field of struct nvml_health_gpu; before the first line
- * `gpu ADDRESS` they are of all GPUs, after it of that one. A `gpu` line may come again. Further
- * keys: `driver VERSION`, `error TEXT` (NVML gave no handle), `refused TEXT` (NVML does not start),
- * `hangs`. Must not know which value is good. */
+ * With a root, the file "/nvml.txt" below it replaces the library, which can only read the machine.
+ * The file has a line `key value` for each field of struct nvml_health_gpu. Lines before the first
+ * line `gpu ADDRESS` are for all GPUs, lines after it for that GPU. A `gpu` line may come again.
+ * Further keys: `driver VERSION`, `error TEXT` (NVML returned no handle), `refused TEXT` (NVML does
+ * not start), `hangs`. Must not know which value is good. */
 
-/* check_gpu_list_read — ST_NO_DEVICE: there is no such library, or it does not start. ST_PEER: no
- * answer within limit_ms; the thread that asked is left behind. */
+/* check_gpu_list_read — reads the GPUs. ST_NO_DEVICE: there is no such library, or it does not
+ * start. ST_PEER: there was no answer within limit_ms; the waiting thread is abandoned. */
 enum status check_gpu_list_read(const char *root, int64_t limit_ms, struct nvml_health *out);
 
-/* check_netdev — what the kernel tells of a network interface: from /sys/class/net, or where that
- * shows another network namespace than this process has (nsenter, some containers), by ioctl. Must
- * not judge. */
+/* check_netdev — the kernel's data about a network interface, read from /sys/class/net. If that
+ * shows another network namespace than this process has (nsenter, some containers), they are read
+ * by ioctl. Must not judge. */
 
 #define CHECK_NETDEV_NAME 40
-#define CHECK_NETDEV_LOOPBACK 772 /* type */
+#define CHECK_NETDEV_LOOPBACK 772 /* value of type */
 
 struct check_netdev {
     char name[CHECK_NETDEV_NAME], state[16], duplex[16];
-    int64_t type, speed_mbps, mtu, errors, packets; /* CHECK_FILE_NONE: not known */
+    int64_t type, speed_mbps, mtu, errors, packets; /* CHECK_FILE_NONE: unknown */
     bool is_up, is_physical;
 };
 
-/* check_netdev_has_files — are the interfaces below root those of this process? root: a folder that
- * stands for the machine, which always is right, or "". */
+/* check_netdev_has_files — returns true if the files below root show the interfaces of this
+ * process. root: a folder that replaces the machine, which is always right, or "". */
 bool check_netdev_has_files(const char *root);
-/* check_netdev_list, _read — has_files: of the function above. */
+/* check_netdev_list — lists the names of interfaces. has_files: the result of
+ * check_netdev_has_files. */
 void check_netdev_list(const char *root, bool has_files, struct check_file_names *out);
+/* check_netdev_read — reads one interface. has_files: the result of check_netdev_has_files. */
 void check_netdev_read(const char *root, bool has_files, const char *name,
                        struct check_netdev *out);
-/* check_netdev_of_address — the interface of this process that has an IPv4 or IPv6 address, given
- * as a number. false: none has, or it is no number, and out is "". */
+/* check_netdev_of_address — returns the interface of this process that has a numeric IPv4 or IPv6
+ * address. Returns false with out "" if none has it, or it is not numeric. */
 bool check_netdev_of_address(const char *address, char *out, size_t cap);
 
 #endif

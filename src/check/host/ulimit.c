@@ -1,4 +1,4 @@
-/* check_ulimit — the limits that the shell, the container or Slurm set for this process. */
+/* check_ulimit — the limits of this process that the shell, the container or Slurm has set. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +13,7 @@
 #define PROCESSES_MIN 4096
 
 struct limits {
-    int64_t memlock, files, processes; /* INT64_MAX: unlimited; CHECK_FILE_NONE: not known */
+    int64_t memlock, files, processes; /* INT64_MAX: unlimited; CHECK_FILE_NONE: unknown */
 };
 
 static void limit_line(void *arg, char *line)
@@ -46,7 +46,7 @@ static const char *show_bytes(char *out, size_t cap, int64_t bytes)
     return out;
 }
 
-/* The program has raised the limit to the highest that it may. */
+/* Judges the limit of open files, which the program has raised to the hard limit. */
 static void add_files(struct check_static *s, int64_t files)
 {
     int64_t want = FILES_MIN + FILES_PER_RANK * (int64_t)s->config->place.ranks;
@@ -90,7 +90,7 @@ void check_ulimit_rows(struct check_static *s)
 {
     struct limits limits = {CHECK_FILE_NONE, CHECK_FILE_NONE, CHECK_FILE_NONE};
     check_file_lines(s->root, "/proc/self/limits", 1 << 16, limit_line, &limits);
-    /* Only registering memory with an RDMA device is limited by it. */
+    /* This limit applies only to memory that is registered with an RDMA device. */
     const int64_t bytes = limits.memlock;
     char text[24];
     bool is_bad = s->has_rdma && !s->is_locked_free && bytes < MEMLOCK_BYTES_MIN;

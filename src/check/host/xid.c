@@ -1,8 +1,8 @@
-/* check_xid — what the kernel's log has about the hardware since the machine started: NVIDIA's Xid
- * and SXid messages, machine checks, PCIe and disk errors.
+/* check_xid — hardware errors in the kernel's log since the machine started: NVIDIA's Xid and SXid
+ * messages, machine checks, PCIe and disk errors.
  *
- * Only the last day counts as a failure: the log keeps an error that a reset has mended since.
- * Nothing in the log says that a reset was made, so the remedy writes a line into it. */
+ * Only errors of the last day are failures, because the log keeps errors that a reset has repaired
+ * since. The log does not record a reset, so the remedy writes a line into it. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -15,11 +15,11 @@
 #define LOG_BYTES_MAX (64 << 20)
 #define RECENT_S 86400
 #define REMEDY_BYTES 192
-#define RESET "convoy: reset of " /* and the GPU's address: its earlier Xids are mended */
+#define RESET "convoy: reset of " /* followed by the GPU's address: its earlier Xids are repaired */
 
-/* Xid errors, by NVIDIA's catalogue ("XID Errors"): HARD: the GPU, its
- * memory or its link is in trouble; SOFT: mostly a program's fault, or mended. What is not in the
- * table is SOFT. Some are HARD by their text: see is_hard_text. */
+/* Xid errors, by NVIDIA's catalogue ("XID Errors"). HARD: the GPU, its memory or its link is in
+ * trouble. SOFT: mostly a program's fault, or repaired. Xids that are not in the table are SOFT.
+ * Some are HARD by their text: see is_hard_text. */
 static const struct {
     int code;
     bool is_hard;
@@ -57,25 +57,26 @@ static const struct {
     {158, true, "fatal timeout"},
 };
 
-/* The last hard Xid of the last day of a GPU, else its last one. */
+/* The last hard Xid of a GPU in the last day, else its last Xid. */
 struct xid_gpu {
     char bus[24];
-    int code, order; /* code 0: none, or mended; order: a later one has a higher number */
+    int code, order; /* code 0: none, or repaired; order: a later Xid has a higher number */
     bool is_hard;
 };
 
-/* The messages of each GPU and of the other hardware, and how many. */
+/* The messages of each GPU and of the other hardware, and their numbers. */
 struct log {
     struct check_static *s;
-    double now_s;   /* since the machine started */
-    bool is_record; /* of /dev/kmsg: "level,number,microseconds,flags;text" */
+    double now_s;   /* seconds since the machine started */
+    bool is_record; /* lines are records of /dev/kmsg: "level,number,microseconds,flags;text" */
     int lines, xids, others;
     struct xid_gpu gpu[NVML_HEALTH_GPUS_MAX];
     int gpus_n;
     char other[160];
 };
 
-/* Seconds since the start: of a record's third number, or of "[ 123.456]" in a line; NAN: none. */
+/* Returns the seconds since the start, from a record's third number or from "[ 123.456]" in a line;
+ * NAN: none. */
 static double stamp(const struct log *l, const char *line)
 {
     char digits[32];
@@ -121,8 +122,9 @@ static struct xid_gpu *xid_gpu(struct log *l, const char *bus)
     return &l->gpu[l->gpus_n++];
 }
 
-/* "154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)" or "145, RLW_CTRL
- * Nonfatal XC0", "Fatal": the text says what the number does not. */
+/* Returns true if the text makes an Xid hard, although its number does not: "154, GPU recovery
+ * action changed from 0x0 (None) to 0x1 (GPU Reset Required)", or "145, RLW_CTRL Nonfatal XC0" with
+ * "Fatal". */
 static bool is_hard_text(int code, const char *text)
 {
     const char *to = strstr(text, ") to 0x");
@@ -138,7 +140,8 @@ static void forget(struct log *l, const char *bus)
     gpu->is_hard = false;
 }
 
-/* The address that `from` begins with: "0000:5d:00", before ")" or " GPU-I:05" of an instance. */
+/* Reads the address at the beginning of `from`: "0000:5d:00", before ")" or before " GPU-I:05" of
+ * an instance. */
 static bool take_address(const char *from, char *out)
 {
     char word[24];
@@ -150,7 +153,7 @@ static bool take_address(const char *from, char *out)
     return true;
 }
 
-/* "NVRM: Xid (PCI:0000:5d:00): 79, pid=…" */
+/* Reads "NVRM: Xid (PCI:0000:5d:00): 79, pid=…". */
 static void take_xid(struct log *l, const char *text, bool is_recent)
 {
     const char *bus = strstr(text, "PCI:"), *end = bus ? strstr(bus, "): ") : NULL;
@@ -165,7 +168,8 @@ static void take_xid(struct log *l, const char *text, bool is_recent)
         return;
     int at = index_of((int)code);
     bool is_hard = (at >= 0 && xids[at].is_hard) || is_hard_text((int)code, end);
-    /* A recovery mends what came before; the last hard one of a GPU is kept, else the last. */
+    /* A recovery repairs all earlier errors. The last hard Xid of a GPU is kept, else the last
+     * Xid. */
     if (code == 154 && strstr(end, ") to 0x0 ") != NULL) {
         forget(l, address);
         return;
@@ -182,7 +186,7 @@ static void take_xid(struct log *l, const char *text, bool is_recent)
 static void take_line(void *arg, char *text)
 {
     struct log *l = arg;
-    /* a file keeps the messages of earlier starts of the machine */
+    /* a file also has the messages of earlier starts of the machine */
     if (!l->is_record && strstr(text, "Linux version "))
         *l = (struct log){.s = l->s, .now_s = l->now_s};
     l->lines++;
@@ -196,8 +200,8 @@ static void take_line(void *arg, char *text)
         if (take_address(strstr(text, RESET) + strlen(RESET), address))
             forget(l, address);
     } else if (is_recent) {
-        /* "SXid (PCI:0000:86:00.0): 20034, Fatal, …" and errors of other hardware; of the last day
-         * only. */
+        /* "SXid (PCI:0000:86:00.0): 20034, Fatal, …" and errors of other hardware, only from the
+         * last day. */
         static const char *const signs[] = {"[Hardware Error]: Uncorrected",
                                             "Uncorrected hardware memory error",
                                             " UE memory ",
@@ -217,7 +221,7 @@ static void take_line(void *arg, char *text)
     }
 }
 
-/* The first of the places that can be read. */
+/* Reads the first of these files that can be read. */
 static bool read_log(struct log *l, char *reason, size_t cap)
 {
     static const char *const paths[] = {"/dev/kmsg", "/var/log/kern.log", "/var/log/messages"};
@@ -259,7 +263,8 @@ void check_xid_rows(struct check_static *s)
     if (word == NULL || text_parse_f64(word, 0, 1e12, &l.now_s) != TEXT_OK)
         l.now_s = NAN;
     bool is_read = read_log(&l, reason, sizeof reason);
-    /* The last hard one of all, else the last; NULL: none that is not mended. */
+    /* The last hard Xid of all GPUs, else the last Xid; NULL: there is none that is not
+     * repaired. */
     const struct xid_gpu *worst = NULL;
     for (int i = 0; i < l.gpus_n; i++) {
         const struct xid_gpu *gpu = &l.gpu[i];

@@ -1,10 +1,10 @@
 /* check_bisect — see links/bisect.h.
  *
- * The sets form a tree of halves; each is a range of members. A set that passes is good. A set that
- * fails is halved, or bad if it is a single member. When both halves of a failing set pass, only
- * the combination fails. A single member that cannot be tested alone waits for a good one. If none
- * is known, the waiting members are paired with one another, in the rounds of a tournament, until
- * one pair passes. */
+ * The sets form a tree of halves; each set is a range of members. A set that passes is good. A set
+ * that fails is halved, or is bad if it has only one member. If both halves of a failing set pass,
+ * only the combination fails. A single member that cannot be tested by itself waits for a good
+ * member. If no good member is known, the waiting members are tested in pairs, in the rounds of a
+ * tournament, until one pair passes. */
 #include "check/links/bisect.h"
 
 #include <stdint.h>
@@ -15,7 +15,7 @@
 #include "base/memory.h"
 
 /* The circle method: with an odd number m of places, i and j meet in round (i + j) mod m. The node
- * that would meet itself rests, or meets the node that stands outside the circle. */
+ * that would meet itself rests, or meets the node outside the circle. */
 static int places(int nodes) { return nodes % 2 == 0 ? nodes - 1 : nodes; }
 
 int check_bisect_pair_rounds(int nodes) { return nodes < 2 ? 0 : places(nodes); }
@@ -25,7 +25,7 @@ int check_bisect_pair(int nodes, int round, int node)
     const int m = places(nodes);
     ASSERTF(round >= 0 && round < m && node >= 0 && node < nodes, "round %d, node %d of %d", round,
             node, nodes);
-    if (node == m) /* outside the circle: meets the i with 2 i = round (mod m) */
+    if (node == m) /* the node outside the circle meets node i with 2 i = round (mod m) */
         return (int)((int64_t)round * ((m + 1) / 2) % m);
     const int peer = (round - node + m) % m;
     if (peer != node)
@@ -39,8 +39,8 @@ enum set_state { SET_WAITS, SET_TESTED, SET_PASSED, SET_FAILED };
 
 struct check_bisect_set {
     int first, n; /* members first … first + n - 1 */
-    int parent;   /* -1: all members */
-    int group;    /* of the round under way; -1: none */
+    int parent;   /* index of the parent set; -1: this is the set of all members */
+    int group;    /* group in the present round; -1: none */
     enum set_state state;
 };
 
@@ -58,7 +58,7 @@ void check_bisect_init(struct check_bisect *bisect, int members, int group_min)
     *bisect = (struct check_bisect){.members = members, .group_min = group_min};
     const size_t n = (size_t)members;
     bisect->member = memory_new(n, sizeof *bisect->member);
-    bisect->set = memory_new(2 * n, sizeof *bisect->set); /* a binary tree of n leaves */
+    bisect->set = memory_new(2 * n, sizeof *bisect->set); /* a binary tree with n leaves */
     bisect->group_of = memory_new(n, sizeof *bisect->group_of);
     add_set(bisect, 0, members, -1);
 }
@@ -71,8 +71,9 @@ void check_bisect_free(struct check_bisect *bisect)
     *bisect = (struct check_bisect){0};
 }
 
-/* A good member that no group of this round has; one from outside the set's other half if there is
- * one, because a fault of the link between the halves would be blamed on the member. -1: none. */
+/* free_good — returns a good member that is in no group of this round; -1: none. Prefers a member
+ * from outside the set's other half, because a fault of the link between the halves would be
+ * attributed to the member. */
 static int free_good(const struct check_bisect *bisect, const struct check_bisect_set *set)
 {
     const struct check_bisect_set *parent = set->parent < 0 ? set : &bisect->set[set->parent];
@@ -95,14 +96,15 @@ static void place(struct check_bisect *bisect, struct check_bisect_set *set)
     set->state = SET_TESTED;
 }
 
-/* Pairs of single members that wait, because no member is known to be good. All of them failed so
- * far, so the list of waiting members is the same in each round of the tournament. */
+/* place_pairs — makes pairs of the single members that wait, because no member is known to be good.
+ * All of them have failed so far, so the list of waiting members is the same in each round of the
+ * tournament. */
 static void place_pairs(struct check_bisect *bisect)
 {
     int waiting = 0;
     for (int i = 0; i < bisect->sets; i++)
         if (bisect->set[i].state == SET_WAITS)
-            bisect->group_of[waiting++] = i; /* for a moment: the list of sets */
+            bisect->group_of[waiting++] = i; /* used for a moment as the list of waiting sets */
     int *list = bisect->group_of;
     const int round = bisect->pairing++;
     if (round >= check_bisect_pair_rounds(waiting)) {
@@ -132,7 +134,8 @@ int check_bisect_round(struct check_bisect *bisect, int *group_of)
     const size_t bytes = sizeof *group_of * (size_t)bisect->members;
     bisect->groups = 0;
     memset(bisect->group_of, -1, bytes);
-    /* Large sets, and singles that may be tested alone or beside a good member. */
+    /* Large sets, and single members that may be tested by themselves or together with a good
+     * member. */
     for (int i = 0; i < bisect->sets; i++) {
         struct check_bisect_set *set = &bisect->set[i];
         if (set->state != SET_WAITS)
@@ -167,7 +170,8 @@ static void pass(struct check_bisect *bisect, int index)
     mark(bisect, set, CHECK_MEMBER_GOOD);
     if (set->parent < 0)
         return;
-    const int sibling = index % 2 == 1 ? index + 1 : index - 1; /* halves are added together */
+    /* both halves of a set are added together */
+    const int sibling = index % 2 == 1 ? index + 1 : index - 1;
     if (bisect->set[sibling].state == SET_PASSED)
         mark(bisect, &bisect->set[set->parent], CHECK_MEMBER_COMBINATION);
 }
@@ -197,7 +201,7 @@ void check_bisect_report(struct check_bisect *bisect, const bool *failed)
         ASSERTF(group < bisect->groups, "group %d of %d", group, bisect->groups);
         if (!failed[group])
             pass(bisect, i);
-        else if (set->state == SET_TESTED) /* a pair that fails says nothing of either */
+        else if (set->state == SET_TESTED) /* a failed pair does not show which member is bad */
             fail(bisect, i);
     }
 }

@@ -1,6 +1,6 @@
 /* check_groups — stage "groups" of check.h: every collective of all ranks, of the ranks of each
- * node, and of one rank of each node. First whether it is right, element by element, then how fast
- * it is. Sizes grow until the time is over. Wrong results are traced to ranks (links/bisect.h).
+ * node, and of one rank of each node. It checks the results element by element, then measures the
+ * speed. Sizes grow until the time is over. Wrong results are traced to ranks (links/bisect.h).
  * Must not know how a collective is checked. */
 #include <stdlib.h>
 
@@ -17,17 +17,19 @@
 #define KIB ((int64_t)1 << 10)
 #define MIB ((int64_t)1 << 20)
 #define SIZES_MAX 7
-#define RUNS_MAX 32            /* timed calls of one row */
-#define SMALL_BYTES (64 * KIB) /* below it the time says more than the bandwidth */
-#define HALF_BYTES MIB         /* bf16 and fp16 up to here: their sums take the host long */
-#define TIMES 2                /* a test of a group makes the call so often: faults come and go */
-#define EACH_BYTES 1024        /* of a buffer for each member, at least: every rank owns a part */
-#define MEMORY_PART 16         /* of the free memory, for each of the buffers of all workers */
+#define RUNS_MAX 32            /* most timed calls of one row */
+#define SMALL_BYTES (64 * KIB) /* bytes; below it the time is reported instead of the bandwidth */
+/* bytes; bf16 and fp16 up to this size, because the host computes their sums slowly */
+#define HALF_BYTES MIB
+#define TIMES 2         /* calls in a test of a group, because faults may be intermittent */
+#define EACH_BYTES 1024 /* least bytes of a buffer for each member: every rank owns a part */
+/* fraction 1/16 of the free memory, for each of the buffers of all workers */
+#define MEMORY_PART 16
 
 static const int64_t sizes[SIZES_MAX] = {8,        64 * KIB,  MIB,       16 * MIB,
                                          64 * MIB, 256 * MIB, 1024 * MIB};
 
-/* What each depth affords: the largest buffer on a host and on a GPU; timed calls of one row. */
+/* Limits of each depth: the largest buffer on a host and on a GPU; timed calls of one row. */
 static const struct effort {
     int64_t host_bytes, device_bytes, row_ms;
 } efforts[] = {
@@ -36,9 +38,9 @@ static const struct effort {
     [CHECK_DEPTH_FULL] = {1024 * MIB, 1024 * MIB, 400},
 };
 
-/* What was wrong first. */
+/* The first wrong result. */
 struct fault {
-    int64_t wrong; /* elements, on the rank with the most; 0: none */
+    int64_t wrong; /* wrong elements on the rank with the most; 0: none */
     int32_t collective, dtype;
     int64_t bytes;
 };
@@ -48,10 +50,10 @@ struct groups {
     const struct comm_place *place;
     const struct effort *effort;
     struct measure_collective_memory memory;
-    bool is_split; /* for tests: some rank flips */
+    bool is_split; /* for tests: some rank flips a bit */
     int64_t begin_ms, end_ms;
     struct check_rows *rows;
-    struct fault fault; /* of the groups of this rank */
+    struct fault fault; /* first fault in the groups of this rank */
 };
 
 /* A group of ranks. comm NULL: this rank is not in it. */
@@ -60,8 +62,8 @@ struct group {
     const char *where; /* "", "in a node", "between nodes" */
     int64_t end_ms;
     bool is_wrong[BUS_COLLECTIVE_N];
-    int64_t largest[BUS_COLLECTIVE_N];         /* bytes that were tested */
-    bool has_dtype[BUS_COLLECTIVE_N][DTYPE_N]; /* that was tested at all */
+    int64_t largest[BUS_COLLECTIVE_N];         /* bytes of the largest test */
+    bool has_dtype[BUS_COLLECTIVE_N][DTYPE_N]; /* types that were tested */
 };
 
 /* ---- one step: a collective at a size ---- */
@@ -74,7 +76,8 @@ static const char *size_text(int64_t bytes, char *out, size_t cap)
     return out;
 }
 
-/* A GPU's links are judged beside those of other nodes; a host's memory is stage node's. */
+/* add_speed — adds a row for the speed. On GPUs the links are judged by comparison with other
+ * nodes; on hosts the stage "node" judges the memory. */
 static void add_speed(struct groups *g, const struct group *group,
                       const struct measure_collective_call *call, double best, double median,
                       int runs)
@@ -99,7 +102,7 @@ static void add_speed(struct groups *g, const struct group *group,
         row.verdict = CHECK_VERDICT_PASS;
     text_format(row.subject, sizeof row.subject, "%d ranks, %s", place->ranks,
                 comm_backend(g->config->comm));
-    /* The published limits hold for the eight GPUs of a node. */
+    /* The published limits are for the eight GPUs of a node. */
     struct dev_info info;
     if (comm_stays_on_device(g->config->comm) && place->nodes == 1 && place->ranks == 8) {
         dev_info(g->config->dev, &info);
@@ -112,12 +115,13 @@ static void add_speed(struct groups *g, const struct group *group,
     check_row_add(g->rows, &row);
 }
 
-/* *late_out: the next, larger step would not end in time; the same on all members. */
+/* run_step — runs one collective at one size. *late_out: the next, larger step would not end in
+ * time; the same on all members. */
 static enum status run_step(struct groups *g, struct group *group,
                             const struct measure_collective_call *call, bool *late_out)
 {
     enum { WRONG, LATE, US, VALUES };
-    double worst[VALUES], best, median; /* worst: of any member */
+    double worst[VALUES], best, median; /* worst: the worst of all members */
     int64_t wrong;
     const int64_t begin_ms = clock_ms();
     TRY(measure_collective_right(&g->memory, group->comm, call, &wrong, &worst[US]));
@@ -147,7 +151,8 @@ static bool is_sum(enum bus_collective collective)
     return collective == BUS_COLLECTIVE_ALL_REDUCE || collective == BUS_COLLECTIVE_REDUCE_SCATTER;
 }
 
-/* A collective at a size: fp32, and for sums of this size the halves. */
+/* run_dtypes — runs a collective at one size in fp32, and sums up to HALF_BYTES also in bf16 and
+ * fp16. */
 static enum status run_dtypes(struct groups *g, struct group *group, enum bus_collective collective,
                               int64_t bytes, bool *late_out)
 {
@@ -166,7 +171,8 @@ static enum status run_dtypes(struct groups *g, struct group *group, enum bus_co
 
 /* ---- a group ---- */
 
-/* "exact sums in fp32, bf16 and fp16": halves are left out where time is short. */
+/* dtypes_text — returns "exact sums in fp32, bf16 and fp16"; 16-bit types are missing if there was
+ * not enough time. */
 static const char *dtypes_text(const struct group *group, enum bus_collective collective)
 {
     const bool *has = group->has_dtype[collective];
@@ -177,15 +183,15 @@ static const char *dtypes_text(const struct group *group, enum bus_collective co
                              : "exact sums in fp32";
 }
 
-/* The second size has a part for every rank of any group. */
+/* size_of — returns a size. The second size has a part for every rank of any group. */
 static int64_t size_of(const struct group *group, int s)
 {
     const int64_t least = comm_place(group->comm)->ranks * (int64_t)PART_ALIGN * 4;
     return s == 1 && sizes[s] < least ? least : sizes[s];
 }
 
-/* Sizes up to SMALL_BYTES belong to every answer, however late it is: there every rank has a part
- * of each sum. */
+/* run_group — runs all collectives of a group. Sizes up to SMALL_BYTES are always run, however late
+ * it is, because there every rank has a part of each sum. */
 static enum status run_group(struct groups *g, struct group *group)
 {
     bool is_late = false;
@@ -221,7 +227,7 @@ static enum status run_group(struct groups *g, struct group *group)
     return ST_OK;
 }
 
-/* A group that is split off for its calls only. */
+/* run_split — runs a group that is split off only for its calls. */
 static enum status run_split(struct groups *g, const int *ranks, int n, const char *where,
                              int64_t end_ms)
 {
@@ -240,12 +246,13 @@ struct isolate {
     struct measure_collective_call call;
     const struct comm_place *place;
     struct check_bisect bisect;
-    int *group_of, *ranks; /* of each rank; the members of this rank's group */
-    int64_t *wrong;        /* of each rank */
-    bool *failed;          /* of each group */
+    int *group_of, *ranks; /* group of each rank; members of this rank's group */
+    int64_t *wrong;        /* wrong elements of each rank */
+    bool *failed;          /* result of each group */
 };
 
-/* This rank's group makes the call. *wrong_out: elements that this rank sees. */
+/* test_group — makes the call in this rank's group. *wrong_out: number of wrong elements on this
+ * rank. */
 static enum status test_group(const struct isolate *s, int group, int64_t *wrong_out)
 {
     struct measure_collective_call call = s->call;
@@ -269,7 +276,7 @@ static enum status test_group(const struct isolate *s, int group, int64_t *wrong
     return st;
 }
 
-/* One round: all groups at once, then all ranks learn which failed. */
+/* test_round — tests all groups of one round at the same time; then all ranks get the failures. */
 static enum status test_round(struct isolate *s, int groups)
 {
     const int mine = s->group_of[s->place->rank];
@@ -331,9 +338,9 @@ static void add_members(const struct isolate *s, int64_t wrong, struct check_row
     }
 }
 
-/* Finds the ranks that make a collective wrong, by tests of parts of the ranks (links/bisect.h),
- * and writes a row for each on rank 0. call: the one that was wrong; flips is this rank's own.
- * wrong: elements, on the rank with the most. Collective over all ranks. */
+/* isolate — finds the ranks that make a collective wrong by testing parts of the ranks
+ * (links/bisect.h), and writes a row for each on rank 0. Collective over all ranks. call: the wrong
+ * call; flips is the rank's own. wrong: elements on the rank with the most. */
 static enum status isolate(const struct measure_collective_memory *memory, struct comm *comm,
                            const struct measure_collective_call *call, int64_t wrong,
                            struct check_rows *rows)
@@ -361,7 +368,7 @@ static enum status isolate(const struct measure_collective_memory *memory, struc
 
 static enum status trace_fault(struct groups *g)
 {
-    /* All ranks take the first rank's fault, whichever group it was in. */
+    /* All ranks use the first rank's fault, whichever group it occurred in. */
     struct fault fault = {0};
     struct fault *all = memory_new((size_t)g->place->ranks, sizeof *all);
     enum status st = measure_ranks_gather(g->config->comm, &g->fault, sizeof g->fault, all);
@@ -408,7 +415,7 @@ static enum status run_all(struct groups *g)
     double flips = g->config->flips_sums;
     TRY(measure_ranks_max(g->config->comm, &flips, 1));
     g->is_split = flips != 0;
-    /* All ranks take the same: the least that any of them affords. */
+    /* All ranks use the same size, the smallest that any rank can afford. */
     double less = -(double)wanted_bytes(g);
     TRY(measure_ranks_max(g->config->comm, &less, 1));
     const int64_t ranks_bytes = (int64_t)g->place->ranks * KIB; /* a part for every rank */

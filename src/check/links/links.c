@@ -8,15 +8,16 @@
 #include "base/memory.h"
 #include "base/quantile.h"
 
-#define WORSE 0.20         /* as check_judge fails */
-#define OUTLIER 3.5        /* times the scatter */
-#define STEADY 0.10        /* a limit of the link: slices, and measurings, differ by no more */
-#define JITTER_MAX_US 1000 /* of a busy machine; more than that is no jitter */
-#define FRAME_BYTES 1500   /* of Ethernet */
-#define LOSS_MIN 3         /* retransmissions, and… */
-#define LOSS_SHARE 0.003 /* …their part of the segments, that a link without a fault never has */
+#define WORSE 0.20  /* share by which a value is worse; the limit of check_judge for FAIL */
+#define OUTLIER 3.5 /* multiple of the scatter */
+/* share; if slices and measurements differ by no more, the link itself limits the rate */
+#define STEADY 0.10
+#define JITTER_MAX_US 1000 /* most jitter of a busy machine; a longer delay is no jitter */
+#define FRAME_BYTES 1500   /* bytes of an Ethernet frame */
+#define LOSS_MIN 3         /* least number of retransmissions of a faulty link */
+#define LOSS_SHARE 0.003   /* least share of segments that a faulty link sends again */
 
-/* The middle one of the distances from the norm, as a standard deviation. */
+/* scatter_of — returns the median of the distances from the norm, as a standard deviation. */
 static double scatter_of(const double *values, int n, double norm, double *distances)
 {
     for (int i = 0; i < n; i++)
@@ -25,9 +26,10 @@ static double scatter_of(const double *values, int n, double norm, double *dista
     return QUANTILE_SIGMA_OF_MAD * quantile_of(distances, n, 0.5);
 }
 
-/* Values in order from the best one on, with room for as many behind them: the norm, and how far
- * they scatter about it. Of the better half or of all, whichever is less: where many links are bad,
- * these scatter; where bytes wait in buffers, some links seem to be far better than they are. */
+/* norm_of — sorts the values from the best one on, and returns their norm and their scatter about
+ * it. `values` has room for n further values. The scatter is the smaller one of the better
+ * half and of all values: if many links are bad, they scatter; if bytes wait in buffers, some links
+ * seem far better than they are. */
 static double norm_of(double *values, int n, double quantile, bool is_higher_better,
                       double *scatter_out)
 {
@@ -50,7 +52,8 @@ static double resent_share(const struct measure_link_way *way)
 
 static bool is_measured(const struct measure_link_found *link) { return link->pings > 0; }
 
-/* A latency of all links: its norm, and the difference to it that means nothing. */
+/* norm_of_latency — returns the norm of a latency over all links, and the difference to it that is
+ * not significant. */
 static double norm_of_latency(const struct measure_link_found *links, int n, double quantile,
                               double (*get)(const struct measure_link_found *), double *values,
                               double *slack_out)
@@ -210,16 +213,17 @@ double check_links_rate_limit(const struct check_links_norm *norm)
                 norm->rate_least / 2);
 }
 
-/* Two measurings that differ decide nothing in the end: one of them was disturbed, and a third one
- * is near the better one, or not. */
+/* is_steady — returns true if a rate is a property of the link. If two measurements differ in the
+ * end, one of them was disturbed and a third one might be near the better one, so they decide
+ * nothing. */
 static bool is_steady(const struct measure_link_way *way, bool is_last)
 {
     const bool repeats = !is_last || way->second == 0 || way->second > (1 - STEADY) * way->rate;
     return way->spread < STEADY && repeats;
 }
 
-/* A rate that normal links had at times decides nothing either: their ends shared a core then, or
- * its memory. */
+/* is_slow — returns true if the way is slow. In the end, a rate that normal links also had at times
+ * decides nothing: their ends shared a core then, or its memory. */
 static bool is_slow(const struct measure_link_way *way, const struct check_links_norm *norm,
                     bool is_last)
 {
@@ -229,8 +233,9 @@ static bool is_slow(const struct measure_link_way *way, const struct check_links
     return way->rate < limit && (way->rate_max < limit || is_steady(way, is_last));
 }
 
-/* Also without the waits for a core, with as many pings as the normal links had, and in the end
- * later than these were in a single measuring. explained_us: by its rate. */
+/* is_late_alone — returns true if the link is also late without the waits for a core, with the
+ * number of pings of the normal links, and in the end later than any single measurement of those.
+ * explained_us: the part that its rate explains. */
 static bool is_late_alone(const struct measure_link_found *link,
                           const struct check_links_norm *norm, double explained_us, bool is_last)
 {
@@ -241,7 +246,7 @@ static bool is_late_alone(const struct measure_link_found *link,
             is_late(link->early_us, norm->early_us, fmax(norm->early_slack_us, explained_us)));
 }
 
-/* How long two frames take on a link that is slow; 0: it is not. */
+/* frames_us — returns the time for two frames on a slow link; 0: the link is not slow. */
 static double frames_us(const struct measure_link_found *link, unsigned slow)
 {
     double us = 0;
@@ -272,7 +277,7 @@ unsigned check_links_confirm(const struct measure_link_found *link, unsigned fla
 
 /* ---- links and nodes ---- */
 
-/* Of one end: links measured, bad, and cleared. */
+/* Numbers of an end's links: measured, bad, and cleared. */
 struct count {
     int measured, bad, cleared;
 };
@@ -316,7 +321,7 @@ void check_links_blame(struct check_link *links, int n)
 
 /* ---- which links are measured again ---- */
 
-#define SLOWER_MAX 4 /* links of these that are slow, and no outliers */
+#define SLOWER_MAX 4 /* most links that are slow without being outliers */
 
 struct view {
     struct check_link *links;
@@ -339,7 +344,7 @@ static void list_suspect(struct check_links_again *again, int link, unsigned fla
     again->suspects = again->n;
 }
 
-/* The worst one that is not listed yet; -1: none. */
+/* worst_of — returns the worst link that is not listed yet; -1: none. */
 static int worst_of(const struct view *v, const struct check_links_again *again)
 {
     int worst = -1;
@@ -354,7 +359,7 @@ static int worst_of(const struct view *v, const struct check_links_again *again)
     return worst;
 }
 
-/* The slowest one that is not listed yet; -1: none is slower than it should be. */
+/* slowest_of — returns the slowest link that is not listed yet; -1: no further link is too slow. */
 static int slowest_of(const struct view *v, const struct check_links_again *again,
                       unsigned *flags_out)
 {
@@ -391,7 +396,7 @@ static double distance(const struct view *v, int i)
            1e-9 * i;
 }
 
-/* The links nearest to the norm. */
+/* list_references — lists the links nearest to the norm. */
 static void list_references(const struct view *v, struct check_links_again *again)
 {
     double last = -1;
@@ -421,9 +426,9 @@ void check_links_list(struct check_link *links, int n, const struct check_links_
         v.links[i].flags |= flags;
         list_suspect(out, i, v.links[i].flags);
     }
-    /* Without a link that looks normal nothing is bad. Where nearly all links are suspects, as of
-     * four nodes on a busy machine, the least bad of these are taken for normal: half of all, at
-     * most. */
+    /* Without a normal link no link can be bad. If nearly all links are suspects, for example of
+     * four nodes on a busy machine, the least bad ones are regarded as normal: at most half of all
+     * links. */
     const int want = v.n / 2 < CHECK_LINKS_AGAIN_NORMAL ? v.n / 2 : CHECK_LINKS_AGAIN_NORMAL;
     while (v.kind->norm.n >= 3 && count_normal(&v) < want && out->suspects > 0) {
         int least = 0;

@@ -2,7 +2,7 @@
  *
  * The ranks of each node play a tournament, then the first ranks of all nodes: half as many pairs
  * as ranks measure at a time. All ranks get all numbers, find the same suspects, and measure each
- * of these again while the others wait (links/links.h). Must not know what is normal. */
+ * suspect again while the others wait (links/links.h). Must not know which values are normal. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,17 +16,17 @@
 #include "check/report/text.h"
 #include "measure/measure_ranks.h"
 
-#define AGAIN_TIMES_LATE 2  /* …or so often, where the time is over */
-#define FLOOR_NETWORK_US 50 /* interrupts that a card gathers, cores that sleep */
+#define AGAIN_TIMES_LATE 2  /* replaces CHECK_LINKS_AGAIN_TIMES if the time is over */
+#define FLOOR_NETWORK_US 50 /* microseconds: interrupts that a card combines, cores that sleep */
 #define FLOOR_MEMORY_US 20
 #define ROW_NODES_MAX 128 /* with more nodes only bad links have rows of their own */
 
-/* What each depth affords. */
+/* Limits of each depth. */
 struct effort {
     struct measure_link_plan plan, alone, alone_loss;
     int64_t bulk_cap;
-    int jobs_max;     /* of the second look */
-    int all_pairs_to; /* members, at most, that all meet one another */
+    int jobs_max;     /* most jobs of the second look */
+    int all_pairs_to; /* up to this number of members, all meet one another */
 };
 
 static const struct effort efforts[] = {
@@ -53,7 +53,7 @@ static const struct effort efforts[] = {
 /* Members that meet one another: rank of member i = first + i · stride. */
 struct contest {
     bool is_local;
-    int members, me; /* -1: this rank is none of them */
+    int members, me; /* member of this rank; -1: it is none of them */
     int first, stride, rounds;
     int64_t end_ms; /* clock_ms */
     struct check_links_kind kind;
@@ -66,14 +66,14 @@ struct pairs {
     const struct comm_place *place;
     const struct effort *effort;
     struct measure_link link;
-    int64_t begin_ms, end_ms; /* clock_ms: of this stage */
+    int64_t begin_ms, end_ms; /* clock_ms, of this stage */
     struct check_rows *rows;
 };
 
 /* ---- the first look ---- */
 
-/* Rounds that fit into half of the time: all of them for few members, else enough for each member
- * to be told apart from its links. */
+/* count_rounds — returns the number of rounds that fit into the time: all of them for few members,
+ * else enough to distinguish a bad member from a bad link. */
 static int count_rounds(const struct pairs *p, int members, int64_t ms)
 {
     const struct measure_link_plan *plan = &p->effort->plan;
@@ -97,8 +97,9 @@ static enum status tell_progress(const struct pairs *p, double done)
                                     : ST_OK;
 }
 
-/* Each round has an end of its own: on a busy machine the first ones would take the time of the
- * last ones, and the links of these would be measured worse than the others. */
+/* play — plays the tournament. Each round has its own end: otherwise, on a busy machine, the first
+ * rounds would use the time of the last ones, whose links would be measured worse than the
+ * others. */
 static enum status play(struct pairs *p, const struct contest *c, struct measure_link_found *mine)
 {
     const int64_t begin_ms = clock_ms(), end_ms = begin_ms + (c->end_ms - begin_ms) * 2 / 3;
@@ -122,7 +123,7 @@ static enum status first_look(struct pairs *p, struct contest *c)
     if (st == ST_OK)
         st = measure_ranks_gather(p->config->comm, mine, (int64_t)each, all);
     if (st == ST_OK) {
-        /* The same order on each rank. */
+        /* The links have the same order on each rank. */
         const int n = p->place->ranks * c->rounds;
         c->links = memory_new((size_t)n + 1, sizeof *c->links);
         for (int i = 0; i < n; i++)
@@ -136,7 +137,7 @@ static enum status first_look(struct pairs *p, struct contest *c)
 
 /* ---- the second look ---- */
 
-/* Returns the results of all links; the caller frees them. */
+/* copy_found — returns the results of all links; the caller frees them. */
 static struct measure_link_found *copy_found(const struct contest *c)
 {
     struct measure_link_found *found = memory_new((size_t)c->n, sizeof *found);
@@ -156,13 +157,13 @@ static bool is_needed(const struct check_links_again *again, int job)
     return job >= again->suspects || again->open[job] != 0;
 }
 
-/* One job: the two ends measure, all others wait for the end of it. */
+/* run_job — runs one job: the two ends measure, all others wait until it ends. */
 static enum status run_job(struct pairs *p, const struct contest *c,
                            const struct check_links_again *again, int job,
                            struct measure_link_found *mine)
 {
     const struct measure_link_found *found = &c->links[again->link[job]].found;
-    /* Of a suspect only what is suspected is measured again. */
+    /* Measure a suspect again only for its possible problems. */
     const unsigned loss = CHECK_LINKS_LOSS | CHECK_LINKS_LOSS_BACK;
     const unsigned rate = CHECK_LINKS_RATE | CHECK_LINKS_RATE_BACK;
     const unsigned open = job < again->suspects ? again->open[job] : rate;
@@ -177,7 +178,8 @@ static enum status run_job(struct pairs *p, const struct contest *c,
     return comm_barrier(p->config->comm);
 }
 
-/* Adds what the leaders found to the best of each link, and closes what is no longer wrong. */
+/* settle — adds the leaders' results to the best of each link, and closes the problems that have
+ * disappeared. */
 static void settle(struct contest *c, struct check_links_again *again,
                    const struct measure_link_found *all, bool is_last)
 {
@@ -191,8 +193,8 @@ static void settle(struct contest *c, struct check_links_again *again,
         if (job >= again->suspects)
             again->normal[again->normal_n++] = *found;
     }
-    /* What is normal for a link alone: the best of each reference; and the worst of all
-     * measurings. */
+    /* The normal values of a link by itself: from the best of each reference, and from the worst of
+     * all measurements. */
     struct measure_link_found best[CHECK_LINKS_AGAIN_NORMAL];
     struct check_links_norm each;
     const int n = again->n - again->suspects;
@@ -217,7 +219,7 @@ static int count_open(const struct check_links_again *again)
     return n;
 }
 
-/* ask_late — is the time of this contest over? The same on all ranks. */
+/* ask_late — determines whether the time of this contest is over. The same on all ranks. */
 static enum status ask_late(const struct pairs *p, const struct contest *c, bool *late_out)
 {
     double late = clock_ms() >= c->end_ms;
@@ -230,8 +232,8 @@ static enum status second_look(struct pairs *p, struct contest *c)
 {
     struct check_links_again again = {0};
     bool is_last = false;
-    /* With few members the better quarter of the links is the norm: one bad node of 4 has half of
-     * them. */
+    /* With few members the better quarter of the links is the norm, because one bad node of 4 has
+     * half of the links. */
     struct measure_link_found *found = copy_found(c);
     check_links_norm(found, c->n, p->place->nodes < 8 ? 0.25 : 0.5, floor_us(c), &c->kind.norm);
     free(found);
@@ -241,7 +243,7 @@ static enum status second_look(struct pairs *p, struct contest *c)
     if (again.suspects == 0)
         return ST_OK;
     for (int k = 1; !is_last && count_open(&again) > 0; k++) {
-        /* All jobs once, each by itself. */
+        /* Run all jobs once, each by itself. */
         const size_t each = sizeof(struct measure_link_found) * (size_t)again.n;
         struct measure_link_found *mine = memory_new(1, each),
                                   *all = memory_new((size_t)p->place->ranks, each);
@@ -268,9 +270,9 @@ static enum status second_look(struct pairs *p, struct contest *c)
     return ST_OK;
 }
 
-/* ---- rows: of one link, then of all ---- */
+/* ---- rows: of one link, then of all links ---- */
 
-/* For both ends; the interface is this one's. */
+/* For both ends; the interface is this node's. */
 #define REMEDY_LINK                                                                          \
     "d=%s; ethtool $d | grep Speed; ethtool -S $d | grep -iE 'err|drop|crc'; tc qdisc show " \
     "dev $d # on both nodes; tc qdisc del dev $d root ends a limit; else cable, switch"
@@ -280,7 +282,7 @@ static enum status second_look(struct pairs *p, struct contest *c)
 
 static int node_of(const struct check_links_kind *kind, int rank) { return rank / kind->locals; }
 
-/* "node 2 - node 5", "rank 4 > rank 6": way -1 is both. */
+/* set_ends — writes "node 2 - node 5" or "rank 4 -> rank 6"; way -1: both ways. */
 static void set_ends(const struct check_links_kind *kind, const struct check_link *link, int way,
                      struct check_row *row)
 {
@@ -297,7 +299,7 @@ static void set_ends(const struct check_links_kind *kind, const struct check_lin
         row->suspect = node_of(kind, link->suspect);
 }
 
-/* Where it lies: in one link, or in all links of an end. */
+/* add_place — appends whether the problem is in one link or in all links of an end. */
 static void add_place(const struct check_links_kind *kind, const struct check_link *link,
                       struct check_row *row)
 {
@@ -331,8 +333,8 @@ static struct check_row row_of(const struct check_links_kind *kind, const struct
     return row;
 }
 
-/* Shared memory is as fast as the cores that copy: a process that waits for one is no bad link, and
- * the stage node judges cores and memory. */
+/* show_only — clears the verdict on shared memory. It is as fast as the cores that copy: a process
+ * that waits for a core is no bad link, and the stage "node" judges cores and memory. */
 static void show_only(const struct check_links_kind *kind, struct check_row *row)
 {
     if (!kind->is_host_memory)
@@ -341,7 +343,7 @@ static void show_only(const struct check_links_kind *kind, struct check_row *row
     row->slack = NAN;
 }
 
-/* Why a suspect passes. */
+/* excuse — writes the reason why a suspect passes. */
 static void excuse(const struct check_link *link, unsigned flag, struct check_row *row)
 {
     const bool is_slow = (link->bad & (CHECK_LINKS_RATE | CHECK_LINKS_RATE_BACK)) != 0;
@@ -359,7 +361,8 @@ static void excuse(const struct check_link *link, unsigned flag, struct check_ro
 static void add_latency(const struct check_links_kind *kind, const struct check_link *link,
                         struct check_rows *rows)
 {
-    /* The measuring that the row reports. Of a link that is not late, the one that went better. */
+    /* Select the measurement that the row reports. If the link is not late, it is the better
+     * one. */
     const bool is_late = (link->bad & CHECK_LINKS_LATENCY) != 0;
     const struct measure_link_found *f =
         link->is_tested && (is_late || link->again.best_us < link->found.best_us) ? &link->again
@@ -392,7 +395,7 @@ static void add_rate(const struct check_links_kind *kind, const struct check_lin
     if (w->bulk_bytes == 0 || ((link->bad & flag) == 0 && w->rate < link->found.way[way].rate))
         w = &link->found.way[way];
     if (w->bulk_bytes == 0) {
-        /* A way for which the stage had no time. */
+        /* The stage had no time for this way. */
         struct check_row row =
             check_row_found(CHECK_STAGE_PAIRS, CHECK_POINT_LATENCY, 0,
                             kind->is_local ? "local bandwidth" : "link bandwidth",
@@ -419,7 +422,7 @@ static void add_rate(const struct check_links_kind *kind, const struct check_lin
     check_row_add(rows, &row);
 }
 
-/* Adds the rows of a link: latency, bandwidth each way, retransmissions. */
+/* add_link_rows — adds the rows of a link: latency, bandwidth each way, retransmissions. */
 static void add_link_rows(const struct check_links_kind *kind, const struct check_link *link,
                           struct check_rows *rows)
 {
@@ -494,7 +497,7 @@ static enum status run_contest(struct pairs *p, struct contest *c)
                 add_link_rows(&c->kind, link, p->rows);
         }
         if (!c->is_local) {
-            /* Where the transport does not count retransmissions. */
+            /* The transport may not count retransmissions. */
             bool is_known = false;
             for (int i = 0; i < c->n; i++)
                 is_known = is_known || c->links[i].found.knows_segments;
@@ -514,7 +517,7 @@ static enum status run_contest(struct pairs *p, struct contest *c)
     return st;
 }
 
-/* The interface that stage static has found. */
+/* device_of — returns the interface that the stage "static" has found. */
 static const char *device_of(const struct check_config *config)
 {
     for (int i = 0; config->found && i < config->found->n; i++)
@@ -535,7 +538,7 @@ static enum status run_both(struct pairs *p)
                             .first = place->node * place->locals,
                             .stride = 1,
                             .rounds = count_rounds(p, place->locals, ms / 4),
-                            /* the links between nodes have most of the time */
+                            /* the links between nodes get most of the time */
                             .end_ms = place->nodes > 1 ? p->begin_ms + budget_ms / 4 : p->end_ms,
                             .kind = {.is_local = true,
                                      .is_host_memory = is_host,

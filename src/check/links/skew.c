@@ -1,4 +1,5 @@
-/* check_skew — how far apart the wall clocks of the nodes are, from the offsets of pairs. */
+/* check_skew — computes the differences between the wall clocks of the nodes from the offsets of
+ * pairs. */
 #include "check/links/links.h"
 
 #include <stdlib.h>
@@ -9,7 +10,7 @@
 #include "check/host/file.h"
 #include "check/host/static.h"
 
-/* Links in order of their round trip. */
+/* by_latency — orders links by their round trip. */
 static int by_latency(const void *a, const void *b)
 {
     const struct measure_link_found *x = *(const struct measure_link_found *const *)a,
@@ -17,7 +18,8 @@ static int by_latency(const void *a, const void *b)
     return (x->best_us > y->best_us) - (x->best_us < y->best_us);
 }
 
-/* Makes one more node known by the fastest link between a known and an unknown one. */
+/* reach_one — computes the clock of one more node from the fastest link between a known and an
+ * unknown node. */
 static bool reach_one(const struct measure_link_found *const *order, int n, int locals,
                       struct check_skew *out)
 {
@@ -49,7 +51,7 @@ void check_skew_find(const struct measure_link_found *links, int n, int nodes, i
     while (reach_one(order, used, locals, out))
         continue;
     free(order);
-    /* Subtracts the median, so that one wrong clock is the only one that is far off. */
+    /* Subtract the median, so that one wrong clock is the only one with a large difference. */
     double *all = memory_new((size_t)nodes, sizeof *all);
     int known = 0;
     for (int i = 0; i < nodes; i++)
@@ -67,7 +69,8 @@ static bool has_program(const char *root, const char *name)
     return check_file_is(root, "/usr/bin/%s", name) || check_file_is(root, "/usr/sbin/%s", name);
 }
 
-/* A container has the clock of its machine, and none of its programs. */
+/* remedy_of — returns the remedy. A container has the clock of its machine, but not the machine's
+ * programs. */
 static const char *remedy_of(const char *root)
 {
     if (check_static_container(root) != CHECK_CONTAINER_NONE)

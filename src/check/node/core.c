@@ -1,14 +1,15 @@
-/* check_node_core — every core by itself: its clock, and whether it computes what the others do.
+/* check_node_core — measures every core by itself: its clock, and whether it computes the same as
+ * the others.
  *
- * The clock: a chain of additions, each of which needs the one before, takes one cycle for each on
- * the processors that this program runs on. Processor time is taken, so other processes on the core
- * do not matter, nor does what the other half of the core (SMT) does. The ranks of a node share its
- * cores out. A slow core is measured again for longer before its value counts, because a core that
- * was idle needs some milliseconds to reach its clock.
+ * The clock: a chain of additions, each of which needs the previous one, needs one cycle for each
+ * addition on the processors that this program supports. Processor time is measured, so other
+ * processes on the core do not matter, nor does the load of the other half of the core (SMT). The
+ * ranks of a node share its cores. A slow core is measured again for longer before its value
+ * counts, because an idle core needs some milliseconds to reach its clock.
  *
- * A node of which all cores are slow is measured again beside the others: a hypervisor lowers the
- * clock of a whole machine for a moment (seen: 2.88 in place of 3.78 GHz), and nodes that share a
- * machine are measured at different moments of it. */
+ * If all cores of a node are slow, it is measured again together with the others: a hypervisor may
+ * lower the clock of a whole machine for a moment (observed: 2.88 instead of 3.78 GHz), and nodes
+ * that share a machine are measured at different moments. */
 #include "check/node/inside.h"
 
 #include <errno.h>
@@ -30,27 +31,31 @@
 #include "measure/measure_product.h"
 #include "measure/measure_ranks.h"
 
-#define CHAIN 262144 /* additions of a slice: less than 0.1 ms */
+#define CHAIN 262144 /* additions in a slice: less than 0.1 ms */
 #define SLICES_MIN 3
-#define AGAIN_MS 20      /* for a core that seems slow */
-#define AGAIN_N 5        /* times, between which others may leave the core alone */
-#define AGAIN_ALL_MS 200 /* of all slow cores of a rank, beside the other ranks … */
-/* … so many times, each after twice the pause of the one before, 2.5 s in all. After 0.6 s a good
+#define AGAIN_MS 20 /* milliseconds for a core that seems slow */
+#define AGAIN_N 5   /* repetitions, between which other processes may leave the core */
+/* milliseconds for all slow cores of a rank, together with the other ranks */
+#define AGAIN_ALL_MS 200
+/* Number of these repetitions. The pause doubles before each, 2.5 s in total. After 0.6 s a good
  * core still seemed slow in one of 194 checks of eight nodes on a busy virtual machine. */
 #define LOOKS 7
-#define SLOW 0.95        /* of the median */
-#define STEAL_SHARE 0.01 /* of the cores' time: more taken by a hypervisor makes clocks unclear */
-#define PATIENCE 50      /* times the limit, for a core that other processes have */
-#define SIDE 96          /* of the product that every core computes */
-#define ROWS_MAX 2048    /* of all nodes; with more only the slowest, the median, the fastest */
-#define SMALL_SHARE 0.93 /* of the largest clock that a core may have: else it is of another kind */
+#define SLOW 0.95 /* share of the median */
+/* share of the cores' time; if a hypervisor uses more, clocks are unclear */
+#define STEAL_SHARE 0.01
+#define PATIENCE 50 /* multiple of the limit, for a core that other processes use */
+#define SIDE 96     /* side of the product that every core computes */
+/* most rows of all nodes; with more cores only the slowest, the median and the fastest get rows */
+#define ROWS_MAX 2048
+/* share of the largest clock of any core; a core with a lower maximum is of another kind */
+#define SMALL_SHARE 0.93
 
 struct core {
     int number;
-    bool is_small; /* of a processor with two kinds of cores */
-    bool is_wrong; /* it adds wrong, or its product differs */
+    bool is_small; /* it is a small core of a processor with two kinds of cores */
+    bool is_wrong; /* its sums are wrong, or its product differs */
     double ghz;    /* NAN: the thread could not be pinned there */
-    uint64_t sum;  /* of its product; 0: not computed */
+    uint64_t sum;  /* checksum of its product; 0: not computed */
 };
 
 struct cores {
@@ -58,12 +63,12 @@ struct cores {
     struct core *core;
     int n;
     int64_t limit_ms;
-    bool is_stolen;  /* other machines had part of the time */
+    bool is_stolen;  /* other machines used part of the time */
     bool is_cleared; /* slower than the other ranks' cores, but not while all were measured again */
     double peers_ghz; /* median of the ranks' slowest cores; 0: one rank */
-    struct dev *dev;  /* of one thread */
+    struct dev *dev;  /* a device with one thread */
     struct stream *stream;
-    struct measure_memory memory; /* of a product; none: there are no products */
+    struct measure_memory memory; /* memory of a product; none: products are not computed */
 };
 
 static bool pin(int number)
@@ -79,7 +84,8 @@ static bool pin(int number)
     return is_pinned;
 }
 
-/* The empty asm keeps the compiler from adding up in advance. */
+/* chain — computes a chain of additions. The empty asm prevents the compiler from computing the sum
+ * in advance. */
 static uint64_t chain(uint64_t step)
 {
     uint64_t sum = 1;
@@ -100,7 +106,8 @@ static enum status run_chain(void *arg)
     return ST_OK;
 }
 
-/* Measures the clock of the core that this thread runs on, and keeps the best. */
+/* measure_clock — measures the clock of the core on which this thread runs, and keeps the best
+ * value. */
 static void measure_clock(struct core *core, int64_t limit_ms)
 {
     const struct measure_timer timer = {
@@ -121,7 +128,8 @@ static void measure_product(struct cores *c, struct core *core)
     struct measure_product_run run;
     if (c->memory.data && measure_product_open(&product, &c->memory, &run) &&
         measure_product_work(&run) == ST_OK)
-        core->sum = XXH3_64bits(c->memory.data, (size_t)c->memory.bytes); /* factors and product */
+        /* checksum of factors and product */
+        core->sum = XXH3_64bits(c->memory.data, (size_t)c->memory.bytes);
 }
 
 /* ---- all cores of this rank ---- */
@@ -134,7 +142,7 @@ static int by_ghz(const void *a, const void *b)
 
 static double median_ghz(const struct cores *c) { return c->n ? c->core[c->n / 2].ghz : NAN; }
 
-/* measure_slow — once more, those that seem slow; false: there are none. */
+/* measure_slow — measures the cores again that seem slow. Returns false if there are none. */
 static bool measure_slow(struct cores *c)
 {
     const double least = SLOW * median_ghz(c);
@@ -148,12 +156,13 @@ static bool measure_slow(struct cores *c)
     return is_any;
 }
 
-/* Of all cores since the start, in ticks: all time; what a hypervisor gave to other machines. */
+/* Ticks of all cores since the start: all time, and the time that a hypervisor gave to other
+ * machines. */
 struct times {
     double all, stolen;
 };
 
-/* read_times — "cpu user nice system idle iowait irq softirq steal …"; zeros: not known. */
+/* read_times — reads "cpu user nice system idle iowait irq softirq steal …"; zeros: unknown. */
 static struct times read_times(const char *root)
 {
     char text[512];
@@ -171,7 +180,7 @@ static struct times read_times(const char *root)
     return t;
 }
 
-/* stolen — the share of the cores' time since then that other machines had. */
+/* stolen — returns the share of the cores' time since `begin` that other machines used. */
 static double stolen(const char *root, struct times begin)
 {
     const struct times now = read_times(root);
@@ -197,24 +206,24 @@ static void *measure_all(void *arg)
     return NULL;
 }
 
-/* ---- beside the other ranks ---- */
+/* ---- comparison with the other ranks ---- */
 
-/* A rank's slowest core: the best clock so far, and that of just now; 0: it has none. */
+/* A rank's slowest core: its best clock so far, and its present clock; 0: there is none. */
 struct slowest {
     double best, now;
 };
 
-/* One more look. median: of all ranks' slowest cores. */
+/* One more measurement. median: of all ranks' slowest cores. */
 struct again {
     struct cores *cores;
     double median;
     struct slowest own, *all;
-    bool *is_cleared; /* by rank */
+    bool *is_cleared; /* [ranks] */
     double *values;
     int ranks, rank;
 };
 
-/* Small cores are left out. */
+/* slowest_of — returns the slowest core; small cores are left out. */
 static struct core *slowest_of(const struct cores *c)
 {
     for (int i = 0; i < c->n; i++)
@@ -240,7 +249,7 @@ static bool is_slow(const struct again *a, int rank)
     return best > 0 && best < SLOW * a->median && !a->is_cleared[rank];
 }
 
-/* measure_now — in a thread, which may be pinned: the slowest core, and those that are slow. */
+/* measure_now — measures the slowest core and all slow cores, in a thread, which may be pinned. */
 static void *measure_now(void *arg)
 {
     struct again *a = arg;
@@ -261,7 +270,8 @@ static void *measure_now(void *arg)
     return NULL;
 }
 
-/* share_slowest — *any_out, the same on all ranks: one is slower than the others. */
+/* share_slowest — exchanges the slowest cores. *any_out: a rank is slower than the others; the same
+ * on all ranks. */
 static enum status share_slowest(struct again *a, bool *any_out)
 {
     const struct core *core = slowest_of(a->cores);
@@ -295,7 +305,7 @@ static enum status look_again(struct again *a)
     return ST_OK;
 }
 
-/* measure_beside — collective. */
+/* measure_beside — measures slow cores again while all ranks do. Collective. */
 static enum status measure_beside(struct cores *c)
 {
     const struct comm_place *place = &c->node->config->place;
@@ -315,7 +325,8 @@ static enum status measure_beside(struct cores *c)
 
 /* ---- the start ---- */
 
-/* The cores that this process may use; those of index local, local + locals … are this rank's. */
+/* list_cores — lists the cores that this process may use. The cores with index local, local +
+ * locals … belong to this rank. */
 static enum status list_cores(struct cores *c)
 {
     const struct comm_place *place = &c->node->config->place;
@@ -337,7 +348,7 @@ static enum status list_cores(struct cores *c)
     return ST_OK;
 }
 
-/* core_max — the largest clock that the core may have, as the kernel has it; 0: unknown. */
+/* core_max — returns the largest clock of the core that the kernel reports; 0: unknown. */
 static double core_max(const char *root, int number)
 {
     char path[FILE_PATH_MAX], *text = NULL;
@@ -357,10 +368,10 @@ static double core_max(const char *root, int number)
 static void add_arithmetic(struct cores *c)
 {
     const struct comm_place *place = &c->node->config->place;
-    /* The sum that most cores have. */
+    /* The most frequent sum. */
     uint64_t sum = 0;
     int votes = 0;
-    for (int i = 0; i < c->n; i++) { /* Boyer, Moore 1981 */
+    for (int i = 0; i < c->n; i++) { /* majority vote of Boyer and Moore, 1981 */
         if (c->core[i].sum == 0)
             continue;
         if (votes == 0)
@@ -396,7 +407,7 @@ static enum status measure_own(struct cores *c)
 {
     struct thread thread;
     TRY(list_cores(c));
-    /* Cores of another kind (of a hybrid processor) are compared with one another only. */
+    /* Cores of another kind (of a hybrid processor) are compared only with one another. */
     double most = 0;
     const char *root = c->node->config->root;
     for (int i = 0; i < c->n; i++)
@@ -415,7 +426,8 @@ static enum status measure_own(struct cores *c)
     return ST_OK;
 }
 
-/* A rank that could not measure takes part in what all ranks do. */
+/* measure — measures the cores and adds the rows. A rank that failed still joins the collective
+ * measurements. */
 static enum status measure(struct cores *c)
 {
     struct status_saved saved;
@@ -431,8 +443,8 @@ static enum status measure(struct cores *c)
         const bool is_told = all <= ROWS_MAX || i == 0 || i == c->n / 2 || i == c->n - 1;
         if (!is_told || !(core->ghz > 0))
             continue;
-        /* A fifth means nothing: turbo differs by a tenth from core to core, and from moment to
-         * moment. */
+        /* A fifth is not significant: turbo differs by a tenth from core to core, and from moment
+         * to moment. */
         struct check_node *n = c->node;
         struct check_row row =
             check_row_measured(CHECK_STAGE_NODE, CHECK_POINT_HOST, n->config->place.node,
@@ -440,7 +452,7 @@ static enum status measure(struct cores *c)
                                CHECK_BETTER_HIGHER, 0.2 * core->ghz);
         row.rank = n->config->place.rank;
         text_format(row.subject, sizeof row.subject, "core %d", core->number);
-        if (c->is_stolen || c->is_cleared) { /* what was taken counts as the thread's time */
+        if (c->is_stolen || c->is_cleared) { /* time used by others counts as the thread's time */
             row.slack = fmax(c->peers_ghz, fmax(core->ghz, c->core[c->n - 1].ghz));
             text_format(row.why, sizeof row.why, "not compared: %s",
                         c->is_stolen

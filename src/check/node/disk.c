@@ -19,18 +19,19 @@
 
 #define SLICE_BYTES ((int64_t)1 << 20)
 #define SLICES_MIN 2
-#define ROUNDS 3    /* of measuring again */
-#define SUSPECT 0.6 /* of the nodes' median */
+#define ROUNDS 3    /* most repetitions */
+#define SUSPECT 0.6 /* share of the nodes' median */
 
 struct disk {
     const struct check_config *config;
     char dir[FILE_PATH_MAX]; /* the folder, or its nearest parent that exists */
     int fd;
-    double best; /* seconds of a slice; 0: nothing was written */
+    double best; /* seconds of the fastest slice; 0: nothing was written */
     int64_t written;
 };
 
-/* A disk that can be written is not yet a checkpoint that can be restored. */
+/* disk_row — returns a row. Only a failure is about checkpoints: a disk that can be written does
+ * not prove that a checkpoint can be restored. */
 static struct check_row disk_row(const struct disk *d, enum check_verdict verdict, const char *why)
 {
     const enum check_point point =
@@ -93,8 +94,8 @@ void check_disk_folder(const char *dir, char *out, size_t cap)
     }
 }
 
-/* open_unnamed — a file that is gone when it is closed. Some file systems have no O_TMPFILE; there
- * its name is removed at once. Returns 0 or errno. */
+/* open_unnamed — opens a file that disappears when it is closed. On file systems without O_TMPFILE,
+ * its name is removed immediately. Returns 0 or errno. */
 static int open_unnamed(struct disk *d)
 {
     char path[FILE_PATH_MAX];
@@ -105,13 +106,14 @@ static int open_unnamed(struct disk *d)
         return errno;
     if (!text_format(path, sizeof path, "%s/.convoy-check-XXXXXX", d->dir))
         return ENAMETOOLONG;
-    d->fd = mkostemp(path, O_CLOEXEC); /* a number of the process is not unique among containers */
+    d->fd = mkostemp(path, O_CLOEXEC); /* a process id is not unique among containers */
     if (d->fd < 0)
         return errno;
     return unlink(path) == 0 ? 0 : errno;
 }
 
-/* write_slice — returns 0 or errno; *verb_out: what failed. */
+/* write_slice — writes and syncs one slice. Returns 0 or errno; *verb_out: the operation that
+ * failed. */
 static int write_slice(struct disk *d, const char *data, const char **verb_out)
 {
     const int64_t begin_ns = clock_ns();
@@ -134,13 +136,13 @@ static int write_slice(struct disk *d, const char *data, const char **verb_out)
     return 0;
 }
 
-/* MB/s. */
+/* rate_of — returns the rate in MB/s. */
 static double rate_of(const struct disk *d)
 {
     return d->best > 0 ? (double)SLICE_BYTES / d->best * 1e-6 : 0;
 }
 
-/* write_all — in slices. A row is added where that fails, and the disk's rate is 0 then. */
+/* write_all — writes in slices. If that fails, it adds a row, and the disk's rate is 0. */
 static enum status write_all(struct disk *d, int64_t bytes, int64_t limit_ms,
                              struct check_rows *rows)
 {
@@ -165,7 +167,7 @@ static enum status write_all(struct disk *d, int64_t bytes, int64_t limit_ms,
     return ST_OK;
 }
 
-/* open_and_write — or a row that says why not. */
+/* open_and_write — opens the file and writes it, or adds a row with the reason. */
 static enum status open_and_write(struct disk *d, int64_t bytes, int64_t limit_ms,
                                   struct check_rows *rows)
 {
@@ -187,10 +189,10 @@ static enum status open_and_write(struct disk *d, int64_t bytes, int64_t limit_m
     return ST_OK;
 }
 
-/* ---- beside the other nodes ---- */
+/* ---- comparison with the other nodes ---- */
 
-/* write_again — collective. A disk that seems slow is measured again while the other nodes rest:
- * it may be theirs, too, or have had something else to write just then. */
+/* write_again — measures a disk that seems slow again while the other nodes rest, because they may
+ * share it, or other processes may have written to it just then. Collective. */
 static enum status write_again(struct disk *d, int64_t bytes, int64_t limit_ms, double *rate,
                                struct check_rows *rows)
 {
@@ -200,7 +202,7 @@ static enum status write_again(struct disk *d, int64_t bytes, int64_t limit_ms, 
         TRY(measure_ranks_gather(d->config->comm, &own, sizeof own, rate));
         int first = 0;
         quantile_sort(rate, ranks);
-        while (first < ranks && rate[first] <= 0) /* ranks that do not write */
+        while (first < ranks && rate[first] <= 0) /* skip ranks that do not write */
             first++;
         const double least = SUSPECT * quantile_median(rate + first, ranks - first);
         const bool is_any = first < ranks && rate[first] < least;
@@ -236,7 +238,7 @@ enum status check_disk(const struct check_config *config, int64_t bytes, int64_t
     if (st == ST_OK && d.best > 0) {
         char size[32];
         const double value = rate_of(&d);
-        /* a disk that others write to has half of its speed at times */
+        /* if others write to the disk, its speed is halved at times */
         struct check_row row =
             check_row_measured(CHECK_STAGE_NODE, CHECK_POINT_HOST, d.config->place.node,
                                "disk write", "MB/s", value, CHECK_BETTER_HIGHER, value);

@@ -1,14 +1,16 @@
-/* check_node — stage 2: what this node can do by itself. Products, memory, the way between host and
- * GPU, every core, the disk of checkpoints, and whether a CPU quota holds the node back.
+/* check_node — stage 2: the performance of this node by itself. Measures products, memory, copies
+ * between host and GPU, every core and the disk of checkpoints, and checks whether a CPU quota
+ * slows the node down.
  *
- * At once or in turn? All ranks measure products and memory at once: training uses them at once, so
- * what counts is a worker's rate while the others compute, and a GPU's clock while all of them are
- * hot. Ranks of a node take turns for copies between host and GPU, which share the host's memory
- * and switches and would hide a slow link among fast ones. Each core is measured by itself. The
- * disk is measured by one rank of a node, on all nodes at once: a shared disk has to bear that; a
- * disk that seems slow is measured again while the others rest.
+ * Measurements at the same time or in turn. All ranks measure products and memory at the same time,
+ * because training uses them at the same time. The relevant rate of a worker is its rate while the
+ * others compute, and the relevant clock of a GPU is its clock while all of them are hot. Ranks of
+ * a node take turns for copies between host and GPU, which share the host's memory and switches and
+ * would hide a slow link among fast ones. Each core is measured by itself. One rank of a node
+ * measures the disk, on all nodes at the same time, because a shared disk has to bear that; a disk
+ * that seems slow is measured again while the others rest.
  *
- * What breaks here becomes a row; the stage goes on with what is left. */
+ * A failure here becomes a row; the stage goes on with the remaining measurements. */
 #include "check/check.h"
 
 #include <math.h>
@@ -27,11 +29,14 @@
 #include "check/host/static.h"
 #include "measure/measure_ranks.h"
 
-#define SHARES 16 /* of the stage's budget: measurements at most, and the search for sizes */
+/* shares of the stage's budget: for the measurements, and for the search for sizes */
+#define SHARES 16
 #define SLICES_MIN 8
-#define PATIENCE 8 /* times the limit: a thread that gets little of its core ends, too */
+/* multiple of the limit, so that a thread that gets little of its core also ends */
+#define PATIENCE 8
 
-/* Reports progress: `done` of 1. Returns ST_OK, or the failure that ends the check. */
+/* report_progress — reports the share `done` of the stage. Returns ST_OK, or the failure that ends
+ * the check. */
 static enum status report_progress(const struct check_node *n, double done)
 {
     const struct check_config *config = n->config;
@@ -81,7 +86,8 @@ void check_node_quota_begin(const char *root, struct check_node_quota *out)
     out->stopped_us = cgroup_stopped_us(proc, sys);
 }
 
-/* Returns the share of the time for which threads stood still. The kernel adds up over CPUs. */
+/* stopped_share — returns the share of the time for which threads were stopped. The kernel adds the
+ * time of all CPUs. */
 static double stopped_share(const struct check_node_quota *begin,
                             const struct check_node_quota *end, int threads)
 {
@@ -138,9 +144,9 @@ void check_node_quota_end(const struct check_config *config, const struct check_
     check_row_add(rows, &row);
 }
 
-/* ---- what is the same on all ranks ---- */
+/* ---- sizes, the same on all ranks ---- */
 
-/* A rank's kind of device and its sizes, as ranks send them. */
+/* Message between ranks: a rank's kind of device and its sizes. */
 struct offer {
     char device[64];
     struct check_node_sizes sizes;
@@ -151,7 +157,8 @@ struct offer {
 static enum status measure(struct check_node *n)
 {
     TRY(check_node_rates_begin(n));
-    /* The same sizes on all ranks with one kind of device, or rates could not be compared. */
+    /* Use the same sizes on all ranks with one kind of device; otherwise rates could not be
+     * compared. */
     const int ranks = n->config->comm ? n->config->place.ranks : 1;
     struct offer own = {.sizes = n->sizes}, *all = memory_new((size_t)ranks, sizeof *all);
     text_copy(own.device, sizeof own.device, n->is_gpu ? n->hardware : "cpu");
@@ -176,7 +183,7 @@ static enum status measure(struct check_node *n)
     return report_progress(n, 1);
 }
 
-/* Of all workers of the node, at most its cores. */
+/* node_threads — returns the number of threads of all workers of the node, at most its cores. */
 static int node_threads(const struct check_node *n)
 {
     int cores = thread_pool_cores(), threads = n->info.threads_n * n->config->place.locals;

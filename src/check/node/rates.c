@@ -1,6 +1,6 @@
-/* check_node_rates — rates of products and memory that all ranks measure at once, and again where
- * one is suspect; the way between a GPU and the host. Memory is larger than caches, except in a
- * quick check of a CPU. */
+/* check_node_rates — measures the rates of products and memory on all ranks at the same time, and
+ * again if a rate is suspect; also the copies between a GPU and the host. The memory is larger than
+ * the caches. A quick check of a CPU does not measure it. */
 #include "check/node/inside.h"
 
 #include <stdlib.h>
@@ -17,9 +17,9 @@
 #define GIB ((int64_t)1 << 30)
 #define SIDE_LEAST 64
 #define ELEMS_LEAST 16384
-#define ROUNDS 3    /* of measuring again */
-#define AGAIN_MS 30 /* the first time; then twice as long */
-#define SUSPECT 0.9 /* of the peers' median */
+#define ROUNDS 3    /* most repetitions */
+#define AGAIN_MS 30 /* milliseconds of the first repetition; doubled each time */
+#define SUSPECT 0.9 /* share of the peers' median */
 
 static bool is_product(int kind) { return kind <= CHECK_NODE_KIND_F16; }
 
@@ -30,8 +30,8 @@ static const char *name_of(const struct check_node *n, int kind)
     return kind == CHECK_NODE_KIND_F32 && n->info.is_tf32 ? "product tf32" : names[kind];
 }
 
-/* Returns the rate in *unit_out; 0: not measured. Bytes that are read and those that are written
- * both count, as in STREAM. */
+/* value_of — returns the rate in *unit_out; 0: not measured. Bytes that are read and bytes that are
+ * written both count, as in STREAM. */
 static double value_of(const struct check_node *n, int kind, const char **unit_out)
 {
     const double seconds = n->rate[kind].seconds, size = (double)n->sizes.of[kind];
@@ -88,13 +88,13 @@ static enum status run_kind(const struct check_node *n, int kind, int64_t size,
 
 /* ---- sizes ---- */
 
-/* Finds the largest size from `size` on, growing by `factor`, of which a run needs less than
- * `longest` seconds by the time of the size before, `more` times as much. */
+/* find_size — finds the largest size, growing from `size` by `factor`, at which a run needs less
+ * than `longest` seconds. The time is predicted as `more` times the time of the previous size. */
 static enum status find_size(const struct check_node *n, int kind, int64_t size, int64_t most,
                              int factor, double more, double longest, int64_t *size_out)
 {
     struct measure_timer timer = n->timer;
-    timer.slices_min = 2; /* the first warms up */
+    timer.slices_min = 2; /* the first slice warms up */
     for (;; size *= factor) {
         struct measure_best best = {0};
         TRY(run_kind(n, kind, size, &timer, 0, &best));
@@ -114,7 +114,8 @@ static int64_t side_max(const struct check_node *n)
     return side;
 }
 
-/* Returns the bytes of one of two buffers. All workers of a CPU's node hold theirs at once. */
+/* buffer_bytes — returns the bytes of one of two buffers. All workers of a CPU node hold their
+ * buffers at the same time. */
 static int64_t buffer_bytes(const struct check_node *n)
 {
     static const int64_t cpu[] = {0, 64 * MIB, 256 * MIB}, gpu[] = {256 * MIB, 256 * MIB, GIB};
@@ -125,8 +126,8 @@ static int64_t buffer_bytes(const struct check_node *n)
     return bytes;
 }
 
-/* Opens the memory; as much of it is used as a slice stays short: slow memory, and a GPU that is
- * emulated, use less. */
+/* begin_memory — opens the memory. Only the part for which a slice stays short is used: slow
+ * memory, and an emulated GPU, use less. */
 static enum status begin_memory(struct check_node *n)
 {
     const int64_t bytes = buffer_bytes(n), most = bytes / (int64_t)sizeof(float);
@@ -171,13 +172,13 @@ static enum status measure_one(struct check_node *n, int kind, int64_t limit_ms)
 
 /* ---- suspects ---- */
 
-/* The message between ranks: ranks with the same kind of device are peers. */
+/* Message between ranks: ranks with the same kind of device are peers. */
 struct told {
     uint64_t device;
     double value[CHECK_NODE_KIND_N]; /* 0: not measured */
 };
 
-/* Returns the median of the peers of rank `rank`. values: room for all ranks. */
+/* median_of — returns the median of the peers of rank `rank`. values: room for all ranks. */
 static double median_of(const struct told *all, int ranks, int rank, int kind, double *values)
 {
     int n = 0;
@@ -201,7 +202,8 @@ static enum status measure_again(struct check_node *n, struct told *all, double 
     for (int round = 0; round < ROUNDS; round++) {
         bool suspect[CHECK_NODE_KIND_N] = {false}, any = false;
         TRY(share(n, all));
-        /* The suspects of this rank, and whether any rank has one: the same on all ranks. */
+        /* Find the suspects of this rank, and whether any rank has one, with the same result on all
+         * ranks. */
         const int ranks = n->config->place.ranks, rank = n->config->place.rank;
         for (int kind = 0; kind < CHECK_NODE_KIND_N; kind++) {
             uint64_t device = 0;
@@ -248,7 +250,7 @@ enum status check_node_rates_measure(struct check_node *n)
     for (int kind = 0; kind < CHECK_NODE_KIND_N; kind++)
         TRY(measure_one(n, kind, n->limit_ms));
     TRY(measure_suspects(n));
-    /* A row for each kind. */
+    /* Add a row for each kind. */
     for (int kind = 0; kind < CHECK_NODE_KIND_N; kind++) {
         char why[128];
         const char *unit;
@@ -277,7 +279,7 @@ enum status check_node_rates_measure(struct check_node *n)
     return ST_OK;
 }
 
-/* ---- the way to the host ---- */
+/* ---- copies to and from the host ---- */
 
 static enum status measure_way(struct check_node *n, const char *name, void *to, void *from,
                                int64_t elems)
@@ -294,7 +296,7 @@ static enum status measure_way(struct check_node *n, const char *name, void *to,
     return ST_OK;
 }
 
-/* Measures page-locked memory, as of checkpoints and of collectives. */
+/* measure_host — measures page-locked memory, which checkpoints and collectives also use. */
 static enum status measure_host(struct check_node *n)
 {
     const int64_t most = (n->config->depth == CHECK_DEPTH_QUICK ? 32 : 128) * MIB / 4;

@@ -19,12 +19,13 @@
 #define PREFIX ".convoy-check-"
 #define BOOT_CHARS 8
 #define OWNER_BYTES 96
-#define YOUNG_S 600 /* a restart is tested for less time than this */
+#define YOUNG_S 600 /* seconds; a test of a restart needs less */
 #define OLD_S 86400
 #define AGAIN_MS 20
 #define TRIES 4
 
-/* boot_of — this start of this machine, the same in all its containers; "": unknown. */
+/* boot_of — returns an identifier of this start of the machine, the same in all its containers; "":
+ * unknown. */
 static const char *boot_of(char out[BOOT_CHARS + 1])
 {
     char text[64];
@@ -35,7 +36,8 @@ static const char *boot_of(char out[BOOT_CHARS + 1])
     return out;
 }
 
-/* owner_of — what a lock holds: the process that started its maker. false: that is not known. */
+/* owner_of — writes the content of a lock: the process that started its maker. Returns false if
+ * that is unknown. */
 static bool owner_of(char *out, size_t cap, pid_t pid)
 {
     char space[64];
@@ -44,16 +46,16 @@ static bool owner_of(char *out, size_t cap, pid_t pid)
     return text_format(out, cap, "%s %ld\n", n > 0 ? space : "unknown", (long)pid) && n > 0;
 }
 
-/* Which folders may be removed, and when their lock is closed:
+/* Conditions for removing folders and closing locks:
  *
  * A lock is empty until its maker has locked it, and a sweep does not lock an empty one, so the
- * maker always gets its lock. Only the maker locks for long. A lock that is free and not empty
- * therefore stays free: a sweep need not keep it while it removes the folder. It must not keep it
- * either, and neither must the maker: NFS renames a file that is removed while a process has it
- * open (.nfs…), and the folder, which is then not empty, cannot be removed.
+ * maker always gets its lock. Only the maker holds a lock for long. A lock that is free and not
+ * empty therefore stays free: a sweep need not hold it while it removes the folder. Neither the
+ * sweep nor the maker may hold it then: if a file is removed while a process has it open, NFS
+ * renames it (.nfs…), and the folder cannot be removed because it is not empty.
  *
- * A free lock does not prove that its maker is gone: FUSE mounts of two pods, and NFS with nolock,
- * have locks that the other mount does not see. So its age counts too: YOUNG_S. */
+ * A free lock does not prove that its maker has ended: with FUSE mounts of two pods, and NFS with
+ * nolock, one mount does not see the locks of the other. So its age counts too: YOUNG_S. */
 
 /* ---- one folder ---- */
 
@@ -67,7 +69,7 @@ static int open_lock(const char *path, int flags)
     return open(name, flags | O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
 }
 
-/* take_lock — false: a sweep has removed it meanwhile. */
+/* take_lock — locks the file. Returns false if a sweep has removed it meanwhile. */
 static bool take_lock(int fd)
 {
     struct stat about;
@@ -90,7 +92,7 @@ static bool write_owner(int fd)
     return n == (ssize_t)bytes;
 }
 
-/* try_open — *again_out: a sweep has removed it meanwhile. */
+/* try_open — makes a folder and locks it. *again_out: a sweep has removed it meanwhile. */
 static enum status try_open(const char *dir, struct check_scratch *out, bool *again_out)
 {
     char boot[BOOT_CHARS + 1];
@@ -117,7 +119,7 @@ enum status check_scratch_open(const char *dir, struct check_scratch *out)
     for (int i = 0; i < TRIES && again; i++) {
         enum status st = try_open(dir, out, &again);
         if (st != ST_OK || again) {
-            /* A folder that holds nothing but its lock. Keeps the failure. */
+            /* Remove the folder, which holds only its lock, and keep the failure. */
             char path[FILE_PATH_MAX], name[FILE_PATH_MAX];
             text_copy(path, sizeof path, out->path);
             check_scratch_leave(out);
@@ -140,7 +142,8 @@ void check_scratch_leave(struct check_scratch *scratch)
     *scratch = (struct check_scratch){.lock = -1};
 }
 
-/* Once more: on NFS a sweep of this machine that has the lock open keeps the folder from going. */
+/* check_scratch_close — tries several times, because on NFS a sweep of this machine that has the
+ * lock open prevents the removal. */
 enum status check_scratch_close(struct check_scratch *scratch)
 {
     char path[FILE_PATH_MAX];
@@ -155,14 +158,14 @@ enum status check_scratch_close(struct check_scratch *scratch)
     return st;
 }
 
-/* ---- those of others ---- */
+/* ---- folders of other checks ---- */
 
-/* Does a process hold the lock? */
+/* Whether a process holds the lock. */
 enum holder { HELD, FREE, UNKNOWN };
 
 struct look {
-    bool is_own_boot; /* made since this machine was started, on this machine */
-    bool is_own;      /* by a process that this one has started */
+    bool is_own_boot; /* made on this machine, since its last start */
+    bool is_own;      /* made by a process that this one has started */
     enum holder holder;
     int64_t age_s;
 };
@@ -181,7 +184,8 @@ static bool is_own(int fd)
     return n == (ssize_t)strlen(mine) && memcmp(owner, mine, (size_t)n) == 0;
 }
 
-/* look_at_lock — of an empty one the holder is not known: its maker may be about to lock it. */
+/* look_at_lock — reads the state of a lock. The holder of an empty lock is unknown: its maker may
+ * be about to lock it. */
 static void look_at_lock(int fd, struct look *look)
 {
     struct stat about;
@@ -197,8 +201,8 @@ static void look_at_lock(int fd, struct look *look)
         look->holder = HELD;
 }
 
-/* A folder without a lock is being made, or was left between two calls of the system. A lock that
- * cannot be opened for another reason tells nothing. */
+/* look_at — reads the state of a folder. A folder without a lock is being made, or was abandoned
+ * between two system calls. If a lock cannot be opened for another reason, nothing is known. */
 static struct look look_at(const char *path, bool is_own_boot)
 {
     struct look look = {.is_own_boot = is_own_boot, .holder = UNKNOWN};
@@ -226,7 +230,8 @@ static bool is_own_folder(const char *path)
     return lstat(path, &about) == 0 && S_ISDIR(about.st_mode) && about.st_uid == geteuid();
 }
 
-/* sweep_one — 1: removed. *held: set where one that is wanted has a holder. */
+/* sweep_one — removes a folder if that is allowed; returns 1 if it did. *held: set if a process
+ * holds a folder that is to be removed. */
 static int sweep_one(const char *base, const char *name, bool wants_own, bool *held)
 {
     char path[FILE_PATH_MAX], boot[BOOT_CHARS + 1];

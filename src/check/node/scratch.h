@@ -1,9 +1,10 @@
-/* check_scratch — a folder of a check's own below the folder of checkpoints, and what is done with
- * those of checks that were killed. Several nodes, containers and jobs may share the folder.
+/* check_scratch — a folder for a check's own files below the folder of checkpoints, and the removal
+ * of such folders after checks were killed. Several nodes, containers and jobs may share the
+ * folder.
  *
- * The process that made such a folder holds a lock on a file in it (flock), which the kernel drops
- * when the process and those it has forked are gone, however they ended. The file names the process
- * that started the maker. Must not know what a check keeps there. */
+ * The process that made such a folder holds a lock on a file in it (flock). The kernel releases the
+ * lock when this process and its forked children have ended, however they ended. The file contains
+ * the process that started the maker. Must not know the other files of a check. */
 #ifndef CONVOY_CHECK_CHECK_SCRATCH_H
 #define CONVOY_CHECK_CHECK_SCRATCH_H
 
@@ -14,25 +15,26 @@ struct check_scratch {
     int lock;                 /* a descriptor, which a forked process inherits */
 };
 
-/* check_scratch_open — dir: exists. Makes "dir/.convoy-check-XXXXXXXX-YYYYYY", X being of this
- * start of the machine; what was made is removed where it fails. Errors: ST_STORE, ST_BAD_SETTING:
- * the path is too long.
- * check_scratch_close — removes it with all that it holds; one that is gone is ST_OK. May be called
- * after a failed open. */
+/* check_scratch_open — makes "dir/.convoy-check-XXXXXXXX-YYYYYY"; the X identify this start of the
+ * machine. dir must exist. Removes the folder if a later step fails. ST_STORE: the folder cannot be
+ * made. ST_BAD_SETTING: the path is too long. */
 enum status check_scratch_open(const char *dir, struct check_scratch *out);
+/* check_scratch_close — removes the folder with all its files; ST_OK if it has already disappeared.
+ * May be called after a failed open. */
 enum status check_scratch_close(struct check_scratch *scratch);
-/* check_scratch_leave — where its disk does not answer: left to a later sweep. */
+/* check_scratch_leave — abandons a folder whose disk does not answer; a later sweep removes it. */
 void check_scratch_leave(struct check_scratch *scratch);
 
 /* check_scratch_sweep — removes the folders of killed checks in dir (or in its nearest parent that
- * exists): those of this user that no process holds, if they are of this start of this machine and
- * ten minutes old, or a day old, because not every file system has locks that other mounts and
- * machines see. What cannot be removed stays. Blocks as the disk does.
- * check_scratch_sweep_own — those alone that were made by processes which this one has started, of
- * any age. What such a process holds is looked at again for patience_ms: it may be about to end.
- * ST_PEER: the disk has not answered within limit_ms; the thread that asks it is left behind.
- * Both give how many were removed. */
+ * exists), and returns their number. They must belong to this user, and no process may hold them. A
+ * folder from this start of the machine must be ten minutes old, any other a day, because not every
+ * file system has locks that other mounts and machines see. Folders that cannot be removed stay.
+ * Blocks as long as the disk does. */
 int check_scratch_sweep(const char *dir);
+/* check_scratch_sweep_own — removes only the folders that were made by processes which this one has
+ * started, of any age. If such a process still holds one, it tries again for patience_ms, because
+ * the process may be about to end. *removed_out: number of removed folders. ST_PEER: the disk did
+ * not answer within limit_ms; the waiting thread is abandoned. */
 enum status check_scratch_sweep_own(const char *dir, int64_t patience_ms, int64_t limit_ms,
                                     int *removed_out);
 

@@ -1,5 +1,5 @@
-/* check_baseline — reads a report of a good day again (report/report.c describes it), and compares
- * today's rows with it. */
+/* check_baseline — reads an earlier report of a good day (report/report.c describes it), and
+ * compares today's rows with it. */
 #include "check/report/report.h"
 
 #include <math.h>
@@ -15,7 +15,7 @@
 #include "check/report/host.h"
 #include "check/check_judge.h"
 
-enum { INDEX_MAX = 1 << 16 }; /* of a node or a rank */
+enum { INDEX_MAX = 1 << 16 }; /* largest number of a node or a rank */
 
 static enum status get_word(const cJSON *item, const struct check_row_field *field, int *out)
 {
@@ -73,7 +73,7 @@ static enum status get_row(const cJSON *item, struct check_row *row)
                : FAIL(ST_BAD_DATA, "JSON key \"verdict\" is \"measured\": the check did not end");
 }
 
-/* Adds where it was to a failure. */
+/* Adds the place in the report to a failure. */
 static enum status at_row(enum status st, const char *what, int64_t n)
 {
     struct status_saved cause;
@@ -84,7 +84,7 @@ static enum status at_row(enum status st, const char *what, int64_t n)
                 (long long)n, cause.message);
 }
 
-/* What a report must have beside its rows. */
+/* The members that a report must have, apart from its rows. */
 struct head {
     int64_t schema, started, nodes;
     bool is_ours, has_rows;
@@ -192,9 +192,9 @@ void check_baseline_free(struct check_baseline *baseline)
     *baseline = (struct check_baseline){0};
 }
 
-/* ---- today's rows beside those of the baseline ---- */
+/* ---- lookup of the baseline's rows ---- */
 
-/* A row of the baseline with today's number of its node. */
+/* A row of the baseline with the number that its node has today. */
 struct old {
     const struct check_row *row;
     int node, peer;
@@ -218,7 +218,7 @@ static int compare_old(const void *a, const void *b) { return by_place(a, b); }
 
 /* ---- nodes by their names ---- */
 
-enum { NODE_GONE = -2 }; /* a node of the baseline that is not here today */
+enum { NODE_GONE = -2 }; /* a node of the baseline that does not exist today */
 
 struct name {
     const char *name;
@@ -230,9 +230,8 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const struct name *)a)->name, ((const struct name *)b)->name);
 }
 
-/* today[node of the baseline]; returns how many names are in both. */
-/* Returns today's number of each of the old nodes; NULL: all have the number that they had. *n_out:
- * of the old nodes. The caller frees it. */
+/* Returns the number that each node of the baseline has today; NULL: all have the same number as
+ * before. *n_out: number of nodes in the baseline. The caller frees the result. */
 static int *match_nodes(const struct check_rows *old_rows, const struct check_rows *rows,
                         int *n_out)
 {
@@ -274,7 +273,8 @@ static bool is_measured(const struct check_row *row)
     return !isnan(row->slack) && isfinite(row->value) && row->verdict != CHECK_VERDICT_SKIPPED;
 }
 
-/* A link may have been measured from its other end. NULL: not in the baseline. */
+/* Returns the row of the baseline for a row of today; NULL: there is none. A link may have been
+ * measured from its other end. */
 static const struct old *find(const struct check_row *row, const struct old *old, int n)
 {
     const struct old key = {row, row->node, row->peer}, back = {row, row->peer, row->node};
@@ -318,7 +318,8 @@ int check_baseline_compare(struct check_rows *rows, const struct check_baseline 
 #ifdef FUZZ
 #include "base/assert.h"
 
-/* Any bytes; what was read is written and read again, and is the same. */
+/* Fuzz entry: a report from any bytes. The rows that were read are written and read again, and must
+ * be the same. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

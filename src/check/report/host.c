@@ -7,7 +7,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 
-/* The row's name says which scheduler knows the subject. */
+/* The name of a row identifies the scheduler to which the name of the node belongs. */
 static const char *const row_names[] = {"host", "slurm node", "kubernetes node", "kubernetes pod"};
 enum { SCHEDULERS = sizeof row_names / sizeof row_names[0] };
 
@@ -20,7 +20,7 @@ struct check_row check_host_row(int node, enum check_scheduler scheduler, const 
     return row;
 }
 
-/* SCHEDULERS: the row names no node. */
+/* Returns the scheduler of a row; SCHEDULERS: the row names no node. */
 static int scheduler_of(const struct check_row *row)
 {
     int s = 0;
@@ -80,7 +80,7 @@ const char *check_host_name(const struct check_hosts *hosts, int node)
 
 static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
 
-/* Only names that mean the same with and without quotes of any shell. */
+/* Returns true if the name means the same with and without quotes in any shell. */
 static bool is_plain(const char *name)
 {
     return name[0] && name[0] != '-' && name[strspn(name, plain)] == 0;

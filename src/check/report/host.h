@@ -1,8 +1,8 @@
-/* check_host — the name of each node, as its scheduler knows it, and the command that takes a node
- * out of service.
+/* check_host — the name of each node in its scheduler, and the command that takes a node out of
+ * service.
  *
- * The name travels as a row: each node adds one in the stage of agreement. So every rank, judging
- * and all reports have it, without a channel of its own. */
+ * The name is sent as a row: each node adds one in the stage of agreement. So every rank, the
+ * judging and all reports have it, without a channel of its own. */
 #ifndef CONVOY_CHECK_CHECK_HOST_H
 #define CONVOY_CHECK_CHECK_HOST_H
 
@@ -11,13 +11,14 @@
 #include "check/check_row.h"
 
 enum check_scheduler {
-    CHECK_SCHEDULER_NONE,       /* name: of the host */
-    CHECK_SCHEDULER_SLURM,      /* name: SLURMD_NODENAME */
-    CHECK_SCHEDULER_KUBERNETES, /* name: of the node, where the pod was given it */
-    CHECK_SCHEDULER_POD         /* name: of the pod, which is its host name */
+    CHECK_SCHEDULER_NONE,       /* name of the host */
+    CHECK_SCHEDULER_SLURM,      /* SLURMD_NODENAME */
+    CHECK_SCHEDULER_KUBERNETES, /* name of the node, if it was passed to the pod */
+    CHECK_SCHEDULER_POD         /* name of the pod, which is its host name */
 };
 
-/* check_host_row — a row that passes and names node `node`; added once for each node. */
+/* check_host_row — returns a row that passes and has the name of node `node`; each node adds
+ * one. */
 struct check_row check_host_row(int node, enum check_scheduler scheduler, const char *name);
 
 struct check_host {
@@ -25,21 +26,21 @@ struct check_host {
     char name[64];
 };
 
-/* The nodes of a check; zero-initialised is valid and knows no name. */
+/* The nodes of a check; zero-initialised is valid and has no names. */
 struct check_hosts {
     struct check_host *host;
     int n;
     bool is_ambiguous; /* nodes have the same name */
 };
-/* check_host_collect — from the rows. */
+/* check_host_collect — collects the names from the rows. */
 void check_host_collect(const struct check_rows *rows, struct check_hosts *out);
 void check_host_free(struct check_hosts *hosts);
-/* check_host_name — of a node: "gpu-17"; "" where it is not known. */
+/* check_host_name — returns the name of a node: "gpu-17"; "": unknown. */
 const char *check_host_name(const struct check_hosts *hosts, int node);
-/* check_host_remedy — the command that takes the node out: `kubectl cordon gpu-17`, `scontrol
- * update NodeName=gpu-17 State=DRAIN Reason="convoy check: link latency"`; without a scheduler,
- * what to start instead. reason: at most 40 bytes, such as a row's name. A name that a shell could
- * misread is never written into a command. */
+/* check_host_remedy — writes the command that drains the node: `kubectl cordon
+ * gpu-17`, `scontrol update NodeName=gpu-17 State=DRAIN Reason="convoy check: link latency"`;
+ * without a scheduler, the command to start instead. reason: at most 40 bytes, such as a row's
+ * name. A name that a shell could misread is never written into a command. */
 void check_host_remedy(const struct check_hosts *hosts, int node, const char *reason, char *out,
                        size_t cap);
 

@@ -1,10 +1,12 @@
-/* check_prometheus — the report as Prometheus text:
- *   convoy_check_nodes, _duration_seconds, _timestamp_seconds (of the beginning)
- *   convoy_check_rows{verdict}             how many rows have this verdict
+/* check_prometheus — writes the report as Prometheus text:
+ *   convoy_check_nodes, convoy_check_duration_seconds
+ *   convoy_check_timestamp_seconds         time of the beginning
+ *   convoy_check_rows{verdict}             number of rows with this verdict
  *   convoy_check_verdict{stage,name,…}     0: pass, 1: warn, 2: fail; skipped rows are left out
- *   convoy_check_measured_*{stage,name,…}  what was measured, in the base unit that ends the name
- * Each row has the labels node and host, and where there are any subject, peer and rank; a verdict
- * also has the unit, since a name may be measured in two. */
+ *   convoy_check_measured_*{stage,name,…}  measured value, in the base unit that ends the name
+ *
+ * Each row has the labels node and host, and subject, peer and rank if there are any. A verdict
+ * also has the label unit, because a name may be measured in two units. */
 #include "base/memory.h"
 #include "check/report/report.h"
 
@@ -15,7 +17,7 @@
 #include "check/report/host.h"
 #include "check/report/text.h"
 
-/* Units of rows, by their base unit; the last one takes all others. */
+/* Units of rows, with their base unit; the last entry is for all other units. */
 static const struct unit {
     const char *unit, *base;
     double factor;
@@ -59,7 +61,7 @@ static void add_gauge(struct text *out, const char *name, const char *help, doub
     text_add(out, "convoy_check_%s %s\n", name, text_f64(isfinite(value) ? value : 0).text);
 }
 
-/* Escapes \ and "; other than printable ASCII becomes '?'. */
+/* Appends a label. Escapes \ and "; characters other than printable ASCII become '?'. */
 static void add_label(struct text *out, const char *name, const char *value)
 {
     text_add(out, "%s=\"", name);
@@ -98,7 +100,7 @@ static void add_labels(struct text *out, const struct check_hosts *hosts,
     text_add(out, "}");
 }
 
-/* Without the unit. */
+/* Compares without the unit. */
 static int by_place(const struct check_row *x, const struct check_row *y)
 {
     const int orders[] = {(int)x->stage - (int)y->stage,
@@ -119,7 +121,7 @@ static int by_labels(const struct check_row *x, const struct check_row *y)
     return place ? place : strcmp(x->unit, y->unit);
 }
 
-/* Of rows with the same labels the worst comes first. */
+/* Orders rows; among rows with the same labels the worst comes first. */
 static int by_labels_and_verdict(const void *a, const void *b)
 {
     const struct check_row *x = *(const struct check_row *const *)a,
@@ -128,7 +130,7 @@ static int by_labels_and_verdict(const void *a, const void *b)
     return labels ? labels : (int)y->verdict - (int)x->verdict;
 }
 
-/* The same quantity in another unit, such as us and ms, is left out. */
+/* Appends the measured rows. The same quantity in another unit, such as us and ms, is left out. */
 static void add_measured(struct text *out, const struct check_hosts *hosts, const char *base,
                          const struct check_row *const *row, int n)
 {
@@ -160,7 +162,7 @@ enum status check_prometheus_write(const struct check_rows *rows,
     int n = 0;
     check_report_begin(out);
     check_host_collect(rows, &hosts);
-    /* A series may be there once: rows with the same labels become the worst of them. Sorted, so
+    /* A series may occur only once: of rows with the same labels, the worst is written. Sorted, so
      * that two reports can be compared. */
     const struct check_row **row = memory_new((size_t)rows->n, sizeof(struct check_row *));
     for (int i = 0; i < rows->n; i++)

@@ -1,29 +1,28 @@
-/* check_report — what all formats share, and the report for programs. JSON, one object:
+/* check_report — functions of all formats, and the report for programs. JSON, one object:
  *   schema   1; a reader of another schema refuses the file
  *   program  "convoy check"
- *   version  of the program
+ *   version  version of the program
  *   depth    "quick", "standard" or "full"
- *   started  when the check began, seconds since 1970
- *   seconds  how long it took
+ *   started  begin of the check, seconds since 1970
+ *   seconds  duration of the check
  *   nodes, ranks
  *   verdict  the worst of all rows: "pass", "warn" or "fail"
- *   rows     an array of objects, one a line, each with all of these keys:
+ *   rows     an array of objects, one per line, each with all of these keys:
  *     stage     "agreement", "static", "node", "pairs", "groups" or "soak"
- *     point     of the published list of eighteen: "GPU enumeration" …; "host": of none
- *     name      what was looked at; rows of one name and unit can be compared
- *     subject   on what, such as "GPU 3"; "": the node
- *     node      the node; null: all
- *     peer      of a link, the other end; null
- *     rank      null: not of one rank
- *     suspect   of a bad link, the end whose other links are bad too; null
+ *     point     a point of the published list of eighteen: "GPU enumeration" …; "host": none
+ *     name      the measured quantity; rows of one name and unit can be compared
+ *     subject   the measured thing, such as "GPU 3"; "": the node
+ *     node      the node; null: all nodes
+ *     peer      for a link, the other end; null
+ *     rank      null: the row is not about one rank
+ *     suspect   for a bad link, the end whose other links are also bad; null
  *     verdict   "pass", "skipped", "warn" or "fail"
- *     value, limit, slack   in `unit`; null: not known. slack is null where nothing was measured
- *     unit      "" for a mere number
+ *     value, limit, slack   in `unit`; null: unknown. slack is null if nothing was measured
+ *     unit      "" for a plain number
  *     better    "higher" or "lower"
- *     hardware  what absolute limits are known for; ""
+ *     hardware  the hardware of an absolute limit; ""
  *     why       a sentence
- *     remedy    a command or a setting; ""
- */
+ *     remedy    a command or a setting; "" */
 #include "check/report/report.h"
 
 #include <math.h>
@@ -31,7 +30,7 @@
 
 #include "base/json.h"
 
-/* ---- of all formats ---- */
+/* ---- functions of all formats ---- */
 
 struct check_report_counts check_report_count(const struct check_rows *rows)
 {

@@ -1,5 +1,5 @@
-/* check_table — the report for people: a line for each name that was measured, the rows that fail
- * or warn with reason and remedy, the eighteen points, the verdict. Lines have at most COLUMNS
+/* check_table — writes the report for people: a line for each measured name, the rows that fail or
+ * warn with reason and remedy, the eighteen points, the verdict. Lines have at most COLUMNS
  * columns. */
 #include "check/report/report.h"
 
@@ -16,7 +16,7 @@
 
 #define COLUMNS 100
 
-/* What all parts are made of. */
+/* The input of all parts. */
 struct table {
     const struct check_rows *rows;
     const struct check_report_about *about;
@@ -26,7 +26,8 @@ struct table {
 
 /* ---- lines ---- */
 
-/* Returns how many bytes of s go into a line: up to the last blank that fits, or all that fits. */
+/* Returns the number of bytes of s that fit into a line: up to the last blank, or else all that
+ * fit. */
 static int line_bytes(const char *s, int columns)
 {
     const int all = text_prefix(s, columns);
@@ -38,8 +39,7 @@ static int line_bytes(const char *s, int columns)
     return n > 0 ? n : all;
 }
 
-/* Returns what a shell is within after s[*i], which it steps over: 0, a quote, or '#': a
- * comment. */
+/* Returns the state of a shell after s[*i], which it skips: 0, a quote, or '#' for a comment. */
 static char state_after(char state, const char *s, int *i)
 {
     const char c = s[*i];
@@ -54,13 +54,13 @@ static char state_after(char state, const char *s, int *i)
 
 /* A line of a command. */
 struct piece {
-    int bytes;    /* of the text, without blanks around it */
-    char state;   /* what the next line is within */
-    bool is_word; /* it goes on in the middle of a word */
+    int bytes;    /* bytes of the text, without blanks around it */
+    char state;   /* state of the shell at the begin of the next line */
+    bool is_word; /* it continues in the middle of a word */
 };
 
-/* Returns the piece up to the last blank outside of quotes that fits; else up to the middle of a
- * word. begin: what the line is within. */
+/* Returns the piece up to the last blank outside of quotes that fits, else up to the middle of a
+ * word. begin: state of the shell at the begin of the line. */
 static struct piece piece_of(const char *s, int columns, char begin)
 {
     const int all = text_prefix(s, columns);
@@ -78,11 +78,11 @@ static struct piece piece_of(const char *s, int columns, char begin)
     return blank.bytes > 0 ? blank : word;
 }
 
-/* Adds a command, which means the same when it is pasted: a broken line ends in a backslash, a
+/* Appends a command that means the same when it is pasted: a broken line ends in a backslash, a
  * quote is closed there and opened again, and each line of a comment begins with '#'. */
 static void wrap_command(struct text *out, int indent, const char *at)
 {
-    const int columns = COLUMNS - indent - 3; /* two quotes, a backslash */
+    const int columns = COLUMNS - indent - 3; /* room for two quotes and a backslash */
     struct piece last = {0};
     for (bool is_first = true; is_first || *at; is_first = false) {
         const bool is_quoted = last.is_word && last.state != 0 && last.state != '#';
@@ -101,8 +101,8 @@ static void wrap_command(struct text *out, int indent, const char *at)
     }
 }
 
-/* Adds s as lines, broken at blanks, after `indent` columns that the line has already; other lines
- * begin with as many blanks. Ends with a newline. */
+/* Appends s as lines, broken at blanks. The first line already has `indent` columns; the others
+ * begin with the same number of blanks. Ends with a newline. */
 static void wrap_at(struct text *out, int indent, const char *s, bool is_command)
 {
     char clean[1024];
@@ -128,7 +128,7 @@ void check_table_wrap(struct text *out, const char *first, const char *s, bool i
     wrap_at(out, (int)strlen(first), s, is_command);
 }
 
-/* Adds the verdict's word in `columns` columns, in its colour on a terminal. */
+/* Appends the verdict's word in `columns` columns, on a terminal in its colour. */
 static void add_word(const struct table *table, enum check_verdict verdict, int columns)
 {
     static const char *const colours[] = {"\033[32m", "\033[2m", "\033[33m", "\033[1;31m", ""};
@@ -137,7 +137,7 @@ static void add_word(const struct table *table, enum check_verdict verdict, int 
              check_row_verdict(verdict), is_terminal ? "\033[0m" : "");
 }
 
-/* ---- what was measured ---- */
+/* ---- measured rows ---- */
 
 enum { BAR = 16 };
 static const struct measure_column columns[] = {
@@ -153,7 +153,7 @@ static int by_name(const struct check_row *x, const struct check_row *y)
     return name ? name : strcmp(x->unit, y->unit);
 }
 
-/* Rows of a name by their value, the worst first. */
+/* Orders the rows of a name by their value, the worst first. */
 static int by_name_and_value(const void *a, const void *b)
 {
     const struct check_row *x = *(const struct check_row *const *)a,
@@ -169,8 +169,8 @@ static int cells_of(double value, double of)
     return n < 0 ? 0 : n > BAR ? BAR : n;
 }
 
-/* Draws several values from 0 to the highest one: full up to the lowest, light from there on, a
- * line at the median. */
+/* Draws several values from 0 to the highest one: full up to the lowest, light above it, and a line
+ * at the median. */
 static void draw_bar(double low, double median, double high, char *out, size_t cap)
 {
     const bool is_drawn = low >= 0 && high > 0;
@@ -184,7 +184,7 @@ static void draw_bar(double low, double median, double high, char *out, size_t c
     }
 }
 
-/* Adds the line of n rows of one name, the worst first. values: room for n. */
+/* Appends the line of n rows of one name, the worst first. values: room for n. */
 static void add_line(const struct table *table, const struct check_row *const *row, int n,
                      double *values)
 {
@@ -224,7 +224,7 @@ static void add_line(const struct table *table, const struct check_row *const *r
 struct group {
     const struct check_row *const *row;
     int n;
-    const struct check_row *first; /* as the stage wrote them */
+    const struct check_row *first; /* first row in the order of the stages */
 };
 
 static int by_first(const void *a, const void *b)
@@ -247,7 +247,7 @@ static void add_lines(const struct table *table, const struct check_row **list, 
         text_add(table->out, "\n");
         measure_table_head(table->out, columns, COLUMNS_N);
     }
-    /* In the order in which the stages wrote them. */
+    /* Keep the order in which the stages wrote them. */
     int groups = 0;
     for (int first = 0, end; first < n; first = end) {
         const struct check_row *least = list[first];
@@ -260,12 +260,12 @@ static void add_lines(const struct table *table, const struct check_row **list, 
         add_line(table, group[i].row, group[i].n, values);
 }
 
-/* ---- what fails or warns ---- */
+/* ---- rows that fail or warn ---- */
 
-/* A limit that is too low on 4,096 nodes, each with a number of its own. */
+/* For example, a limit is too low on 4,096 nodes, and each has another value. */
 enum { SHOWN_MAX = 16 };
 
-/* Rows that are one fault: the same sentence of several nodes, or links of one suspect. */
+/* Rows of one fault: the same sentence about several nodes, or links of one suspect. */
 struct fault {
     const struct check_row *const *row;
     int n;
@@ -274,7 +274,7 @@ struct fault {
 static int by_kind(const struct check_row *x, const struct check_row *y)
 {
     if (x->verdict != y->verdict)
-        return (int)y->verdict - (int)x->verdict; /* what fails comes first */
+        return (int)y->verdict - (int)x->verdict; /* failing rows come first */
     return x->stage != y->stage ? (int)x->stage - (int)y->stage : strcmp(x->name, y->name);
 }
 
@@ -332,7 +332,7 @@ const char *check_table_nodes(char *out, size_t cap, const int *node, int n)
     return out;
 }
 
-/* Where the rows of a fault are: a place, some nodes, or the links of a node. */
+/* Writes the place of a fault's rows: a place, some nodes, or the links of a node. */
 static void describe(const struct table *table, const struct fault *fault, char *out, size_t cap)
 {
     const struct check_row *row = fault->row[0];
@@ -370,7 +370,7 @@ static void add_kind(const struct table *table, const struct fault *fault, int n
             check_table_wrap(table->out, "     > ", row->remedy, true);
     }
     if (n > shown) {
-        /* What is left of a kind: how many, and on which nodes. */
+        /* The other rows of a kind: their number and their nodes. */
         const struct fault *left = fault + shown;
         const int left_n = n - shown;
         char nodes[240];
@@ -386,8 +386,8 @@ static void add_kind(const struct table *table, const struct fault *fault, int n
     }
 }
 
-/* Adds the rows that fail, then those that warn, with reasons and remedies; of many rows of one
- * name the first, and the nodes of the others. */
+/* Appends the rows that fail, then the rows that warn, with reasons and remedies. Of many rows with
+ * one name it writes the first ones, and the nodes of the others. */
 static void add_bad(const struct table *table)
 {
     const struct check_rows *rows = table->rows;
@@ -398,7 +398,7 @@ static void add_bad(const struct table *table)
     for (int i = 0; i < rows->n; i++)
         if (check_row_is_bad(&rows->row[i]))
             list[n++] = &rows->row[i];
-    /* Rows of one fault together, and faults of one kind. */
+    /* Group the rows of one fault, and the faults of one kind. */
     int faults = 0;
     qsort(list, (size_t)n, sizeof(struct check_row *), by_fault_and_node);
     for (int first = 0, end; first < n; first = end) {
@@ -420,7 +420,7 @@ static void add_bad(const struct table *table)
 
 /* ---- the eighteen points, the verdict ---- */
 
-/* The worst verdict of a point; why: of the row that decided, or how many rows passed. */
+/* The rows of a point that were not skipped, the skipped ones, and the worst row. */
 struct point {
     int rows, skipped;
     const struct check_row *worst, *first_skipped;
@@ -445,7 +445,7 @@ static struct point look_at(const struct check_rows *rows, enum check_point poin
     return found;
 }
 
-/* The eighteen points, each with its worst verdict. */
+/* Appends the eighteen points, each with its worst verdict. */
 static void add_points(const struct table *table)
 {
     enum { NAME = 33 };
@@ -483,7 +483,7 @@ static enum status write_all(const struct table *table)
                 about->ranks == 1 ? "rank" : "ranks", about->depth, about->version, when, when + 11,
                 about->seconds);
     check_table_wrap(table->out, "", line, false);
-    /* Adds a line for each name and unit that has numbers. */
+    /* Append a line for each name and unit that has numbers. */
     const size_t n = (size_t)(table->rows->n + 1);
     const struct check_row **list = memory_new(n, sizeof(struct check_row *));
     struct group *group = memory_new(n, sizeof *group);
@@ -494,7 +494,7 @@ static enum status write_all(const struct table *table)
     free(values);
     add_bad(table);
     add_points(table);
-    /* The nodes that failing rows are about. */
+    /* List the nodes of the failing rows. */
     const struct check_rows *rows = table->rows;
     char nodes[512];
     int bad = 0, *node = memory_new(2 * (size_t)rows->n, sizeof *node);

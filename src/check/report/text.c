@@ -27,7 +27,7 @@ const char *check_text_place(char *out, size_t cap, const struct check_hosts *ho
                     check_text_node(peer, sizeof peer, hosts, row->peer));
     else
         text_copy(link, sizeof link, node);
-    /* a stage may have written the ends into the subject, too */
+    /* a stage may have written both ends into the subject, too */
     if (row->subject[0] && strcmp(row->subject, link) && !text_starts(row->subject, "node "))
         text_format(out, cap, "%s, %s", link, row->subject);
     else
@@ -40,7 +40,8 @@ const char *check_text_place(char *out, size_t cap, const struct check_hosts *ho
 static const char plain[] =
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/+:,@";
 
-/* quote — false: it does not fit. A quote in it ends the quotes, and stands behind a backslash. */
+/* quote — quotes a word; false: it does not fit. A quote inside the word ends the quotes and
+ * follows a backslash. */
 static bool quote(char *out, size_t cap, const char *word)
 {
     static const char inner[] = "'\\''";

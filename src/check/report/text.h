@@ -1,4 +1,4 @@
-/* check_text — places of a check's rows as text for people. */
+/* check_text — writes the places of a check's rows as text for people. */
 #ifndef CONVOY_CHECK_CHECK_TEXT_H
 #define CONVOY_CHECK_CHECK_TEXT_H
 
@@ -9,16 +9,18 @@
 
 #define CHECK_TEXT_WORD 112 /* bytes of a word that leave room for its command in a remedy */
 
-/* check_text_node — "node 3 (gpu-17)"; without a name "node 3"; "all nodes" for -1. Returns out. */
+/* check_text_node — writes "node 3 (gpu-17)"; without a name "node 3"; "all nodes" for -1. Returns
+ * out. */
 const char *check_text_node(char *out, size_t cap, const struct check_hosts *hosts, int node);
-/* check_text_place — where the row was measured: "node 3 (gpu-17), GPU 5", "node 2 - node 5, tcp",
- * or "->" where the subject has it. Returns out. */
+/* check_text_place — writes the place that was measured: "node 3 (gpu-17), GPU 5", "node 2 - node
+ * 5, tcp", or "->" if the subject has it. Returns out. */
 const char *check_text_place(char *out, size_t cap, const struct check_hosts *hosts,
                              const struct check_row *row);
-/* check_text_word — one word of a shell, in single quotes where it needs them; `instead` where it
- * does not fit or cannot be printed. check_text_folder — of a path, which may begin with '-';
- * instead: "$CHECKPOINT_DIR". Both return out. */
+/* check_text_word — writes one word of a shell, in single quotes if they are needed; `instead` if
+ * it does not fit or cannot be printed. Returns out. */
 const char *check_text_word(char *out, size_t cap, const char *word, const char *instead);
+/* check_text_folder — writes a path, which may begin with '-', as a word; instead:
+ * "$CHECKPOINT_DIR". Returns out. */
 const char *check_text_folder(char *out, size_t cap, const char *dir);
 
 #endif

@@ -20,7 +20,8 @@
 #include "node/choose/config_map.h"
 
 #define END_BYTES (64 * 1024)
-#define FILES_READ 64 /* of more, only the sizes */
+/* number of files whose contents are read; of further files only the sizes are used */
+#define FILES_READ 64
 
 static const char same_program[] = "install one release on all nodes";
 static const char same_settings[] = "give all nodes the same settings; `convoy config` shows a "
@@ -34,7 +35,7 @@ static void add(struct check_facts *facts, struct check_fact fact)
         facts->fact[facts->n++] = fact;
 }
 
-/* keep — a copy of a value, for a fact. */
+/* keep — returns a copy of a value for a fact. */
 static const char *keep(struct check_facts *facts, const char *value)
 {
     char *room = facts->values[facts->values_n++ % 16];
@@ -44,7 +45,7 @@ static const char *keep(struct check_facts *facts, const char *value)
 
 static void add_settings(struct check_facts *facts, const struct conf *conf)
 {
-    /* What must agree before a run, as JSON; NULL: memory is short. */
+    /* The settings that must be equal before a run, as JSON; NULL: memory is short. */
     struct text text = {0};
     if (config_map_agreement(conf, &text) != ST_OK) {
         LOG_WARN("MODEL is not compared: %s", status_message());
@@ -100,7 +101,7 @@ struct print {
     uint64_t hash;
 };
 
-/* add_end — the bytes of a file from offset on, at most END_BYTES. */
+/* add_end — adds the bytes of a file from offset on, at most END_BYTES. */
 static void add_end(struct print *p, int fd, int64_t offset)
 {
     char bytes[END_BYTES / 8];
@@ -126,9 +127,10 @@ static void add_file(struct print *p, const struct data_file *file)
     close(fd);
 }
 
-/* Writes a fingerprint of DATA or VAL_DATA that needs milliseconds: names are not compared,
- * contents are by their ends, nothing is downloaded. "3 files, 1048576 bytes, 8f3a…", "synthetic",
- * "not readable here: …", or "" for none or for addresses. */
+/* print_data — writes a fingerprint of DATA or VAL_DATA within milliseconds: names are not
+ * compared, only the ends of contents are compared, and nothing is downloaded. The result is "3
+ * files, 1048576 bytes, 8f3a…", "synthetic", "not readable here: …", or "" for no data or for
+ * addresses. */
 static void print_data(const char *data, char *out, size_t cap)
 {
     struct print p = {0};
@@ -156,7 +158,7 @@ static void print_data(const char *data, char *out, size_t cap)
     status_clear();
 }
 
-/* add_data — of nodes that have some: others copy node 0's. */
+/* add_data — adds the data of nodes that have some; the other nodes copy node 0's data. */
 static void add_data(struct check_facts *facts, const struct conf *conf)
 {
     static const enum conf_key keys[] = {CONF_DATA, CONF_VAL_DATA};

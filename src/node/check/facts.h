@@ -1,5 +1,5 @@
-/* check_facts — what this rank tells the others in stage 0 of a check: version, settings,
- * libraries, machine. Must not know how facts are compared. */
+/* check_facts — collects the facts that this rank sends to the other ranks in stage 0 of a check:
+ * version, settings, libraries, machine. Must not know how facts are compared. */
 #ifndef CONVOY_NODE_CHECK_FACTS_H
 #define CONVOY_NODE_CHECK_FACTS_H
 
@@ -13,19 +13,19 @@
 struct check_facts {
     struct check_fact fact[CHECK_FACTS_MAX];
     int n;
-    cJSON *settings; /* owns names and values of settings */
+    cJSON *settings; /* owns the names and values of settings */
     char values[16][128];
     int values_n;
 };
 
-/* check_facts_make — config->facts may borrow the facts until check_facts_free. dev: this rank's
- * device. A setting that cannot be read here (MODEL is a folder that is missing) is left out and
- * logged. */
+/* check_facts_make — collects the facts. config->facts may borrow them until check_facts_free. dev:
+ * this rank's device. A setting that cannot be read here (for example, MODEL is a missing folder)
+ * is left out and logged. */
 void check_facts_make(const struct conf *conf, const struct dev *dev, struct check_facts *out);
 void check_facts_free(struct check_facts *facts); /* may be called twice */
 
-/* check_facts_joining — the JSON object that nodes compare before they are connected for `check`:
- * the version, and the settings by which all ranks make the same calls. */
+/* check_facts_joining — writes the JSON object that nodes compare before they connect for `check`:
+ * the version, and the settings that ensure that all ranks make the same calls. */
 enum status check_facts_joining(const struct conf *conf, struct text *out);
 
 #endif

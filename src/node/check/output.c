@@ -12,8 +12,9 @@
 #include "check/node/scratch.h"
 #include "node/process/print.h"
 
-#define SWEEP_MS 2000        /* for a process that is being killed */
-#define SWEEP_LIMIT_MS 10000 /* a network file system without its server never answers */
+#define SWEEP_MS 2000 /* milliseconds to wait for a process that is being killed */
+/* milliseconds; a network file system without its server never answers */
+#define SWEEP_LIMIT_MS 10000
 
 struct check_report_about check_output_about(const struct conf *conf,
                                              const struct check_result *result)
@@ -32,7 +33,7 @@ struct check_report_about check_output_about(const struct conf *conf,
 
 /* ---- files ---- */
 
-/* next_report — the next file of REPORT, from *at on; false: there is none. */
+/* next_report — returns the next file of REPORT, from *at on; false: there is none. */
 static bool next_report(const char **at, char path[4096])
 {
     const size_t n = strcspn(*at, ",");
@@ -90,8 +91,8 @@ static enum status print_rows(const struct conf *conf, const struct check_rows *
     return print_text(&out);
 }
 
-/* print — node 0 writes all rows; another node those about itself, where node 0 may not have
- * them. */
+/* print — prints the rows: node 0 prints all, another node prints the rows about itself, which node
+ * 0 may not have. */
 static enum status print(const struct conf *conf, const struct check_result *result,
                          const struct check_report_about *about)
 {
@@ -100,12 +101,12 @@ static enum status print(const struct conf *conf, const struct check_result *res
     if (node == 0)
         return print_rows(conf, &result->rows, about);
     enum status st = ST_OK;
-    /* The rows about one node. */
+    /* Select the rows about this node. */
     for (int i = 0; i < result->rows.n; i++)
         if (check_row_is_about(&result->rows.row[i], node))
             check_row_add(&own, &result->rows.row[i]);
     if (result->is_whole) {
-        /* Of the rows about a node, where node 0 has the table. */
+        /* Node 0 prints the table; log only the counts of this node. */
         const struct check_report_counts counts = check_report_count(&own);
         LOG_INFO(
             "check: of this node %d passed, %d warn, %d failed, %d skipped; node 0 has the table",
@@ -124,8 +125,8 @@ static enum status write_all(const struct conf *conf, struct check_result *resul
 {
     struct check_report_about about = check_output_about(conf, result);
     if (!result->is_whole) {
-        /* A row for a check that did not come to its end: a node never came, a rank was lost, a
-         * person stopped it. */
+        /* A row for an incomplete check: a node never connected, a rank was lost, or a person
+         * stopped it. */
         bool is_stop = status_group(st) == STATUS_GROUP_STOP;
         struct check_row row =
             check_row_found(CHECK_STAGE_AGREEMENT, CHECK_POINT_WORKERS, -1, "workers",
@@ -151,8 +152,9 @@ enum status check_output_end(const struct conf *conf, const struct board *board,
         return st;
     }
     if (st != ST_OK && !result.is_whole) {
-        /* The workers are gone; one that was killed, or stopped while it wrote a checkpoint, has
-         * left a folder. A disk that does not answer is not asked again, and not for long. */
+        /* The workers have ended. A worker that was killed, or stopped while it wrote a checkpoint,
+         * has left a folder. A disk that does not answer is skipped, and any other disk gets a time
+         * limit. */
         const char *dir = conf_text(conf, CONF_CHECKPOINT_DIR);
         const struct check_config seen = {.found = &result.rows};
         int removed;
@@ -164,8 +166,8 @@ enum status check_output_end(const struct conf *conf, const struct board *board,
     }
     enum status written = write_all(conf, &result, is_command, st, saved.message);
     if (written == ST_OK) {
-        /* The rows count more than the cluster's reason for this node's end: a node that is bad has
-         * its own code, whichever message came first. */
+        /* The rows have precedence over the cluster's reason for this node's end: a bad node has
+         * its own exit code, whichever message came first. */
         enum status found = ST_OK;
         if (status_group(st) != STATUS_GROUP_STOP)
             found = check_result_status(&result, (int)conf_i64(conf, CONF_NODE_ID), is_command);

@@ -15,9 +15,9 @@
 #include "node/check/soak_train.h"
 #include "train/feature/sentinel.h"
 
-#define STEPS 3 /* of a round */
-/* In a soak of this time or longer each round has more steps, and a GPU gets a model that heats
- * it. */
+#define STEPS 3 /* steps of a round */
+/* Milliseconds. In a soak of this time or longer each round has more steps, and a GPU gets a model
+ * that heats it. */
 #define LONG_MS 60000
 #define LONG_STEPS 10
 #define HEAT_BYTES ((int64_t)8 << 30)
@@ -29,11 +29,11 @@ struct soak {
     struct check_rows *rows;
     struct check_soak_train_config train;
     struct dev_info info;
-    uint64_t kind;    /* of this rank's device: equal kinds compute equal bits */
+    uint64_t kind;    /* kind of this rank's device: devices of one kind compute equal bits */
     char device[48];  /* "GPU 3", "the CPU" */
-    bool is_wrong;    /* this rank was named already */
-    bool is_unclear;  /* replicas of its node differ, and no majority told which is wrong */
-    bool is_named;    /* training with all ranks told which one is */
+    bool is_wrong;    /* this rank was reported already */
+    bool is_unclear;  /* replicas of its node differ, and no majority shows which one is wrong */
+    bool is_named;    /* training with all ranks showed which one is wrong */
     struct nvml *gpu; /* NULL: no GPU, or no NVML */
     struct nvml_reading first, last;
     double hottest;
@@ -42,11 +42,11 @@ struct soak {
 
 /* ---- rows ---- */
 
-/* Returns a row of this rank's node. */
+/* found_row — returns a row of this rank's node. */
 #define found_row(s, point, verdict, name, ...) \
     check_row_found(CHECK_STAGE_SOAK, point, (s)->check->place.node, name, verdict, __VA_ARGS__)
 
-/* Adds a row of this rank; subject and remedy may be "". */
+/* add — adds a row of this rank; subject and remedy may be "". */
 static void add(struct soak *s, struct check_row row, const char *subject, const char *remedy)
 {
     row.rank = s->check->place.rank;
@@ -55,7 +55,7 @@ static void add(struct soak *s, struct check_row row, const char *subject, const
     check_row_add(s->rows, &row);
 }
 
-/* Adds a row for all ranks. */
+/* add_once — adds a row for all ranks. */
 static void add_once(struct soak *s, enum check_point point, enum check_verdict verdict,
                      const char *name, const char *why)
 {
@@ -93,7 +93,7 @@ static void add_gpu_rows(struct soak *s)
                                "gpu temperature", "°C", s->hottest, CHECK_BETTER_LOWER, 10),
             s->device, remedy);
     }
-    /* The clock falls when a GPU gets too hot or too little power. */
+    /* The clock falls when a GPU gets too hot or receives too little power. */
     const double drift = s->readings < 3 ? NAN : 1 - s->last.clock / s->first.clock;
     if (isnan(drift))
         return;
@@ -114,23 +114,24 @@ static void add_gpu_rows(struct soak *s)
 
 /* ---- which ranks differ ---- */
 
-/* What a comparison of the ranks of a group found. */
+/* Results of a comparison of the ranks of a group. */
 struct found {
-    int differ, unclear; /* ranks */
-    bool again;          /* some rank computed other bits in another round */
+    int differ, unclear; /* numbers of ranks */
+    bool again;          /* a rank computed other bits in another round */
     bool self_differs, self_unclear;
-    int others, model; /* of this rank's kind; one that is right */
-    bool drifts;       /* nothing is wrong, but other kinds of devices get other weights */
+    /* number of other ranks with this rank's kind of device; a rank that is right */
+    int others, model;
+    bool drifts; /* no rank is wrong, but other kinds of devices get other weights */
 };
 
-/* What a rank sends to the others. */
+/* Data that a rank sends to the others. */
 struct told {
     uint64_t kind, digest[CHECK_SOAK_PARTS];
-    int64_t is_other; /* in another round */
+    int64_t is_other; /* this rank differed in another round */
 };
 
-/* Lets the ranks vote, with the same result on all of them, and adds it to f. What depends on the
- * device is compared among ranks of one kind. */
+/* count_votes — lets the ranks vote, with the same result on all of them, and adds it to f. Values
+ * that depend on the device are compared among ranks with one kind of device. */
 static void count_votes(const struct told *all, int n, int rank, enum check_soak_part part,
                         struct found *f)
 {
@@ -153,11 +154,11 @@ static void count_votes(const struct told *all, int n, int rank, enum check_soak
     free(ballots);
 }
 
-/* Compares the bits of the ranks of a group after the same training. If every rank trained by
- * itself, on the same samples, a round that differs is its device's fault. Else all ranks of the
- * group trained together, and a wrong weight anywhere changes the gradients of all: only the
- * replicas' own sums show which rank it was. Collective over the ranks of comm; NULL: this rank by
- * itself. */
+/* compare — compares the bits of the ranks of a group after the same training. If every rank
+ * trained by itself on the same samples, its device is at fault for a round that differs. Otherwise
+ * all ranks of the group trained together, and a wrong weight anywhere changes the gradients of all
+ * ranks: only the replicas' own sums show which rank it was. Collective over the ranks of comm;
+ * NULL: only this rank. */
 static enum status compare(struct comm *comm, const struct check_soak_train *t, uint64_t kind,
                            struct found *out)
 {
@@ -189,7 +190,7 @@ static enum status report(const struct soak *s, double done)
     return s->check->progress ? s->check->progress(s->check->arg, CHECK_STAGE_SOAK, done) : ST_OK;
 }
 
-/* Returns what a round inverts, counted from 0. */
+/* flip_of — returns the flip in a round; rounds are counted from 0. */
 static enum check_soak_flip flip_of(const struct soak *s, bool is_alone, int round)
 {
     const enum check_soak_flip flip = s->config->flip;
@@ -211,8 +212,8 @@ static void read_gpu(struct soak *s)
         s->hottest = s->last.temperature;
 }
 
-/* Trains rounds with the ranks of comm (NULL: only this one) until the time is over, at least two.
- * from, share: of the stage, for its progress. */
+/* train — trains rounds with the ranks of comm (NULL: only this one) until the time is over, but at
+ * least two rounds. from, share: begin and length within the progress of the stage. */
 static enum status train(struct soak *s, struct comm *comm, int64_t ms, double from, double share,
                          struct check_soak_train *t)
 {
@@ -222,7 +223,7 @@ static enum status train(struct soak *s, struct comm *comm, int64_t ms, double f
     for (double is_over = 0; t->rounds < 2 || is_over == 0;) {
         TRY(check_soak_train_round(t, flip_of(s, !comm, t->rounds)));
         read_gpu(s);
-        /* The clock of the group's rank 0 decides for all of its ranks. */
+        /* The clock of the group's rank 0 decides for all its ranks. */
         is_over = clock_ms() >= begin_ms + ms;
         if (comm)
             TRY(comm_broadcast(comm, (struct tensor){&is_over, DTYPE_F64}, 1, 0));
@@ -260,7 +261,8 @@ static void add_alone(struct soak *s, const struct check_soak_train *t, const st
     }
 }
 
-/* A quick check's model is so small that comparing the times of its steps means nothing. */
+/* add_rate — adds the training rate. Not in a quick check: its model is so small that the times of
+ * its steps cannot be compared. */
 static void add_rate(struct soak *s, const struct check_soak_train *t)
 {
     if (s->check->depth == CHECK_DEPTH_QUICK || t->step_time.seconds <= 0)
@@ -293,8 +295,9 @@ static enum status train_alone(struct soak *s, int64_t ms)
 
 static const char no_majority[] = "replicas differ, and no majority tells which one is wrong";
 
-/* All replicas have the same wrong bits in a round: the rank whose gradient was wrong is unknown.
- * The row is about the node whose workers trained; of several nodes, about none. */
+/* add_again — adds the row for a round in which all replicas have the same wrong bits: the rank
+ * whose gradient was wrong is unknown. The row is about the node whose workers trained, or about no
+ * node if several nodes trained. */
 static void add_again(struct soak *s, const struct check_soak_train *t, enum check_point point)
 {
     struct check_row row = found_row(
@@ -444,8 +447,8 @@ static enum status train_together(struct soak *s, int64_t ms)
 
 /* ---- the stage ---- */
 
-/* Two sizes of a GPT-2 of which weights and gradients are soon compared; on a GPU that is soaked
- * for long, GPT-2 itself. */
+/* choose_model — chooses one of two sizes of GPT-2 whose weights and gradients are compared
+ * quickly; on a GPU in a long soak, GPT-2 itself. */
 static void choose_model(struct soak *s, int64_t ms)
 {
     const bool is_quick = s->check->depth == CHECK_DEPTH_QUICK;
@@ -466,7 +469,8 @@ static void choose_model(struct soak *s, int64_t ms)
     }
 }
 
-/* "cpu 2 threads avx512", "cuda 0 NVIDIA A10 …": numbers do not change what a device computes. */
+/* describe — sets the kind and name of the device: "cpu 2 threads avx512", "cuda 0 NVIDIA A10 …".
+ * Numbers do not change the results of a device. */
 static void describe(struct soak *s)
 {
     dev_info(s->check->dev, &s->info);
@@ -475,7 +479,7 @@ static void describe(struct soak *s)
     for (int words = is_gpu ? 2 : 3; words > 0 && strchr(kind, ' '); words--)
         kind = strchr(kind, ' ') + 1;
     s->kind = XXH3_64bits(kind, strlen(kind));
-    /* Another cuBLASLt or driver may add in another order: GPUs with those are of another kind. */
+    /* Another cuBLASLt or driver may add in another order, so such GPUs are of another kind. */
     const struct check_fact *fact = s->check->facts;
     for (int i = 0; i < s->check->facts_n && s->info.kind == DEV_KIND_CUDA; i++, fact++)
         if (strcmp(fact->group, "libraries") == 0)

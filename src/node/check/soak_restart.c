@@ -1,5 +1,5 @@
-/* check_soak_restart — a checkpoint is written, the process that writes the next one is killed, and
- * the run is restored; see check/soak.h. Must not know other stages. */
+/* check_soak_restart — checks that a run is restored from a checkpoint after the process that wrote
+ * the next checkpoint was killed; see check/soak.h. Must not know other stages. */
 #include "node/check/soak.h"
 
 #include <errno.h>
@@ -21,14 +21,14 @@
 #include "node/process/process.h"
 #include "train/trainer/stop_request.h"
 
-#define STEPS 3         /* the last one is in no checkpoint that is whole */
-#define LIMIT_MS 180000 /* a busy machine may stop a process for long */
+#define STEPS 3         /* the last step is in no complete checkpoint */
+#define LIMIT_MS 180000 /* a busy machine may stop a process for a long time */
 
 struct restart {
     char dir[FILE_PATH_MAX];
     struct model_dims dims;
-    bool dies; /* this process is the one that is killed */
-    /* of the training under way: the states before its first step and after each, as checksums */
+    bool dies; /* this process is killed */
+    /* checksums of the states of the present training: before its first step and after each step */
     uint64_t state[STEPS + 1];
     int states;
 };
@@ -39,14 +39,14 @@ static void die(int signal_n)
     stop_request_kill();
 }
 
-/* Lets the kernel end this process as soon as a file has half of the model. */
+/* die_in_save — makes the kernel end this process as soon as a file has half of the model. */
 static void die_in_save(const struct step *step)
 {
     struct rlimit limit;
     sigset_t own;
     sigemptyset(&own);
     sigaddset(&own, SIGXFSZ);
-    pthread_sigmask(SIG_UNBLOCK, &own, NULL); /* threads of convoy block signals */
+    pthread_sigmask(SIG_UNBLOCK, &own, NULL); /* threads of this program block signals */
     signal(SIGXFSZ, die);
     getrlimit(RLIMIT_FSIZE, &limit);
     limit.rlim_cur = (rlim_t)step_whole_table(step)->total_elems * sizeof(float) / 2;
@@ -66,7 +66,8 @@ static enum status look(void *arg, struct step *step, const struct step_result *
     return ST_OK;
 }
 
-/* Trains up to a step, from the newest checkpoint of dir if it has one. dir NULL: saves none. */
+/* train — trains up to a step, from the newest checkpoint of dir if there is one. dir NULL: saves
+ * none. */
 static enum status train(struct restart *r, const char *dir, int steps)
 {
     struct check_soak_train_config config = {
@@ -78,7 +79,7 @@ static enum status train(struct restart *r, const char *dir, int steps)
     return st;
 }
 
-/* Resumes in a process of its own, which is killed while it saves. */
+/* kill_a_writer — resumes in a child process, which is killed while it saves. */
 static enum status kill_a_writer(struct restart *r)
 {
     int wait_status = 0;
@@ -99,7 +100,8 @@ static enum status kill_a_writer(struct restart *r)
     return ST_OK;
 }
 
-/* The restored state is what it was at that step, and goes on as without an interruption. */
+/* restart — checks that the restored state equals the saved one, and that training goes on as
+ * without an interruption. */
 static enum status restart(void *arg)
 {
     struct restart *r = arg;

@@ -15,7 +15,7 @@
 
 #define SEED 20261123
 #define LEARNING_RATE 1e-3
-#define FLIP_BIT 12 /* low in the mantissa: no loss would show it */
+#define FLIP_BIT 12 /* low in the mantissa: the loss does not show the change */
 #define LOGIT_TOKENS 8
 
 /* ---- one run of the trainer ---- */
@@ -96,7 +96,7 @@ static void sum_samples(const struct batch *batch, int64_t n, int64_t tokens, ui
         out[i] = XXH3_64bits(batch->host.tokens + i * tokens, (size_t)tokens * sizeof(int32_t));
 }
 
-/* Appends a checksum of some bytes; widest: the last digest that it is part of. */
+/* add_sum — appends a checksum of some bytes. widest: the last digest that includes it. */
 static void add_sum(struct check_soak_train *t, const void *bytes, size_t n,
                     enum check_soak_part widest)
 {
@@ -118,7 +118,8 @@ static enum status add_tensors(struct check_soak_train *t, struct step *step, st
     return ST_OK;
 }
 
-/* Describes checksum number `at` of a round, such as "the gradient of wte.weight in step 2". */
+/* describe — describes checksum number `at` of a round, such as "the gradient of wte.weight in step
+ * 2". */
 static void describe(const struct param_table *table, int at, char *out, size_t cap)
 {
     const int tensors = table->params_n, each = 1 + 2 * tensors, step_n = (at - 1) / each + 1,
@@ -176,7 +177,7 @@ static enum status add_step(struct check_soak_train *t, struct step *step, doubl
     return ST_OK;
 }
 
-/* Compares a round with the first one. */
+/* end_round — compares a round with the first one. */
 static void end_round(struct check_soak_train *t, const struct param_table *table)
 {
     if (t->rounds++ == 0) {
@@ -241,7 +242,7 @@ enum status check_soak_train_samples(const struct check_soak_train *t, int *step
                   tokens = t->config.dims.context;
     uint64_t *trained = memory_new(2 * (size_t)n, sizeof *trained), *wanted = trained + n;
     struct feed *feed = NULL;
-    struct batch batch = {0}; /* of all ranks */
+    struct batch batch = {0}; /* samples of all ranks */
     enum status st = open_feed(&t->config, &feed);
     if (st == ST_OK)
         st = batch_init(&batch, FEED_TASK_LM, n, tokens);
@@ -270,8 +271,8 @@ struct exchange {
     bool is_right;
 };
 
-/* Writes the values into the model of all ranks and reads them back: through rank 0, and where each
- * rank has the model whole, from its own memory. */
+/* put_get — writes the values into the model of all ranks and reads them back: through rank 0, and
+ * on other ranks from their own memory if each rank has the whole model. */
 static enum status put_get(const struct exchange *e, struct step *step, float *values)
 {
     const int64_t elems = step_whole_table(step)->total_elems;
@@ -300,7 +301,7 @@ static enum status exchange(void *arg, struct step *step, const struct step_resu
         return FAIL(ST_RETRY, "out of memory: %lld weights", (long long)table->total_elems);
     measure_pattern_random(values, DTYPE_F32, table->total_elems, 7);
     for (int64_t i = 0; i < table->total_elems; i++)
-        values[i] /= 64; /* of a size with which a step can be made */
+        values[i] /= 64; /* values with which a step can be computed */
     const uint64_t sum = check_soak_train_sum(table, values);
     const enum status st = put_get(e, step, values);
     e->is_right = check_soak_train_sum(table, values) == sum;

@@ -7,7 +7,7 @@
 #include "base/memory.h"
 #include "check/check_result.h"
 
-#define ROWS_METRICS 512 /* in /metrics; of more, those that warn or fail come first */
+#define ROWS_METRICS 512 /* most rows in /metrics; rows that warn or fail come first */
 
 struct check_view {
     const struct conf *conf;
@@ -46,7 +46,7 @@ void check_view_fill(struct check_view *view, struct view *out)
         check_result_json(&result, &view->json);
         struct check_rows rows = {0};
         const struct check_report_about about = check_output_about(view->conf, &result);
-        /* Rows that warn or fail, then others, ROWS_METRICS at most. */
+        /* At most ROWS_METRICS rows: first the rows that warn or fail, then others. */
         for (int is_second = 0; is_second < 2; is_second++)
             for (int i = 0; i < result.rows.n && rows.n < ROWS_METRICS; i++)
                 if (check_row_is_bad(&result.rows.row[i]) != (is_second != 0))

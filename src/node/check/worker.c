@@ -34,19 +34,19 @@ struct check_worker {
     struct check_worker_config config;
     struct check_config check;
     struct check_facts facts;
-    struct check_rows found; /* before the ranks were connected */
+    struct check_rows found; /* rows from before the ranks were connected */
     struct check_baseline baseline;
     bool has_baseline;
     char host[64];
     int64_t started, begin_ms, line_ms, published_ms;
-    enum check_stage stage; /* as logged last */
+    enum check_stage stage; /* stage of the last log line */
     bool has_stage;
     bool is_terminal, is_shown;
 };
 
 /* ---- settings ---- */
 
-/* name_host — as the scheduler knows this node. */
+/* name_host — returns the name of this node in the scheduler. */
 static enum check_scheduler name_host(char *out, size_t cap)
 {
     const char *node = launcher_find(environ, "SLURMD_NODENAME"),
@@ -68,12 +68,13 @@ static enum check_scheduler name_host(char *out, size_t cap)
     return CHECK_SCHEDULER_NONE;
 }
 
-/* How many GPUs of this node the job was given; 0: not by Slurm. */
+/* allotted — returns the number of GPUs of this node that Slurm gave to the job; 0: none by
+ * Slurm. */
 static int allotted(const struct conf *conf)
 {
     const char *text = launcher_find(environ, "SLURM_GPUS_ON_NODE");
     int64_t n;
-    if (conf_i64(conf, CONF_DEVICE) == CONF_DEVICE_CPU) /* GPUs are not wanted */
+    if (conf_i64(conf, CONF_DEVICE) == CONF_DEVICE_CPU) /* GPUs are not needed */
         return 0;
     return text && text_parse_i64(text, 0, 4096, &n) == TEXT_OK ? (int)n : 0;
 }
@@ -117,7 +118,7 @@ static void clear_line(struct check_worker *w)
     w->is_shown = false;
 }
 
-/* left_text — the time left, from the time taken so far. */
+/* left_text — writes the remaining time, from the time budget and the progress. */
 static const char *left_text(const struct check_worker *w, double done, char *out, size_t cap)
 {
     double all_ms = (double)(w->check.budget_ms + w->check.soak_ms);
@@ -170,10 +171,10 @@ static enum status on_progress(void *arg, enum check_stage stage, double done)
                : ST_OK;
 }
 
-/* ---- what check_run calls back for ---- */
+/* ---- callbacks of check_run ---- */
 
-/* flip_of — FAULT=flip of `check`: step 0 flips a sum (flips_sums), step 1 a bit in training alone,
- * a later one in training with other ranks. */
+/* flip_of — maps FAULT=flip of `check`: step 0 flips a sum (flips_sums), step 1 flips a bit in
+ * training alone, a later step flips one in training with other ranks. */
 static enum check_soak_flip flip_of(const struct check_worker *w)
 {
     const struct conf *conf = w->config.conf;
@@ -195,7 +196,7 @@ static enum status on_soak(void *arg, const struct check_config *check, int64_t 
     return check_soak_run(&config, ms, rows);
 }
 
-/* read_baseline — of BASELINE, on rank 0; where there is no file yet, the check writes it. */
+/* read_baseline — reads BASELINE on rank 0. If there is no file yet, the check writes it. */
 static enum status read_baseline(struct check_worker *w)
 {
     const char *path = conf_text(w->config.conf, CONF_BASELINE);
@@ -224,7 +225,7 @@ static enum status on_compare(void *arg, struct check_rows *rows)
     return ST_OK;
 }
 
-/* write_baseline — the first good day. */
+/* write_baseline — writes BASELINE if there was none and no row fails. */
 static enum status write_baseline(const struct check_worker *w, const struct check_result *result)
 {
     const char *path = conf_text(w->config.conf, CONF_BASELINE);
@@ -247,7 +248,7 @@ static enum status write_baseline(const struct check_worker *w, const struct che
 
 /* ---- open, run, close ---- */
 
-/* clock_offset — for tests: the file clock_offset_ms of CHECK_ROOT. */
+/* clock_offset — for tests: reads the file clock_offset_ms of CHECK_ROOT. */
 static int64_t clock_offset(const struct conf *conf)
 {
     char path[4200], *text = NULL;
@@ -280,7 +281,7 @@ enum status check_worker_open(const struct check_worker_config *config, struct c
                                       [CHECK_DEPTH_FULL] = FULL_MS};
     const int64_t gpus = conf_i64(conf, CONF_GPUS_EXPECTED), budget = conf_i64(conf, CONF_BUDGET),
                   word = conf_i64(conf, CONF_CHECK);
-    /* `check` without CHECK is a standard one. */
+    /* `check` without CHECK is a standard check. */
     const enum check_depth depth = word == CONF_CHECK_QUICK  ? CHECK_DEPTH_QUICK
                                    : word == CONF_CHECK_FULL ? CHECK_DEPTH_FULL
                                                              : CHECK_DEPTH_STANDARD;
@@ -334,7 +335,7 @@ void check_worker_close(struct check_worker *w)
     free(w);
 }
 
-/* run — the judged rows of all ranks, also on the board. */
+/* run — runs the check. Returns the judged rows of all ranks and publishes them on the board. */
 static enum status run(struct check_worker *w, struct comm *comm, struct check_rows *rows)
 {
     w->check.comm = comm;
@@ -347,9 +348,9 @@ static enum status run(struct check_worker *w, struct comm *comm, struct check_r
     return write_baseline(w, &result);
 }
 
-/* ---- OUT: this machine, for plans ---- */
+/* ---- OUT: the description of this machine for plans ---- */
 
-/* disk_rate — bytes a second, as the check has measured it on any node; 0: it has not. */
+/* disk_rate — returns bytes per second on the slowest node that the check has measured; 0: none. */
 static double disk_rate(const struct check_rows *rows)
 {
     double slowest = 0;
@@ -376,7 +377,8 @@ static enum status write_machine(const char *path, const struct plan_cluster *cl
     return st;
 }
 
-/* measure_machine — collective, where any node has set OUT; node 0 writes its own. */
+/* measure_machine — measures the machine if any node has set OUT; node 0 writes its file.
+ * Collective. */
 static enum status measure_machine(struct check_worker *w, const struct check_rows *rows)
 {
     const char *path = conf_text(w->config.conf, CONF_OUT);
@@ -413,7 +415,7 @@ static enum status result_of(const struct check_worker *w, const struct check_ro
 {
     const struct check_result result = result_now(w, rows, true);
     if (w->config.place.rank == 0) {
-        /* Of a check before a run: how many rows there were, and those that warn. */
+        /* In a check before a run, log the number of rows and the rows that warn. */
         char text[640];
         int n[CHECK_VERDICT_MEASURED + 1] = {0};
         for (int i = 0; i < rows->n; i++) {
@@ -446,8 +448,8 @@ enum status check_worker_before(const struct check_worker_config *config, struct
         check_worker_device(w, dev);
     if (st == ST_OK)
         st = run(w, comm, &rows);
-    /* A worker that fails ends its node. Worker 0 of each node must have published the result by
-     * then: the supervisor takes the exit code from it. */
+    /* A worker that fails ends its node. Worker 0 of each node must have published the result
+     * before that: the supervisor derives the exit code from it. */
     if (st == ST_OK)
         st = comm_barrier(comm);
     if (st == ST_OK)

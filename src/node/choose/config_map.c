@@ -26,7 +26,7 @@ _Static_assert(CONF_RANKS_MAX == COMM_RANKS_MAX, "conf refuses more ranks than c
 #define ROPE_THETA 10000 /* Su et al. 2021 */
 #define WEIGHTS_LOOK_BYTES ((size_t)1 << 20)
 
-/* A choice becomes the enum of another module by a cast: both number their values alike. */
+/* Choices are cast to enums of other modules. These lines assert that both use the same numbers. */
 /* clang-format off */
 #define IS_TASK(row, value, word) CONF_CHOICE_IS(CONF_##row##_##value, MODEL_TASK_##value)
 #define IS_OPTIM(row, value, word) CONF_CHOICE_IS(CONF_##row##_##value, OPTIM_KIND_##value)
@@ -54,7 +54,7 @@ CONF_RESUME_LIST(IS_RESUME)
 CONF_PEER_COPIES_LIST(IS_PEER_COPIES)
 /* clang-format on */
 
-/* One dimension: the setting, and where it goes. */
+/* One dimension: its setting, and the field that receives the value. */
 struct dim_row {
     enum conf_key key;
     const char *name;
@@ -86,7 +86,7 @@ static enum status base_dims(const struct conf *conf, struct model_dims *out, bo
                     "model.safetensors), a GGUF file, a model file of llm.c (.bin), a checkpoint "
                     "or its CHECKPOINT_DIR, or a preset such as gpt2-nano%s",
                     model, model_source_hub_hint(model, hint, sizeof hint));
-    /* MODEL is nothing that is known. */
+    /* MODEL is neither a preset nor an existing path. */
     char names[1024] = "";
     size_t at = 0;
     for (int i = 0; model_preset_name(i); i++) {
@@ -105,7 +105,7 @@ static enum status override_dim(const struct conf *conf, bool has_weights,
     int64_t value = conf_i64(conf, row->key);
     if (value == 0 || value == *row->value)
         return ST_OK;
-    if (has_weights) /* weights have shapes that cannot be argued with */
+    if (has_weights) /* the shapes of loaded weights are fixed */
         return FAIL(ST_BAD_SETTING,
                     "%s=%lld (%s), but the weights of MODEL=%s have %lld; leave %s out", row->name,
                     (long long)value, conf_source(conf, row->key), conf_text(conf, CONF_MODEL),
@@ -129,8 +129,9 @@ static enum status override_dims(const struct conf *conf, bool has_weights, stru
         model_resolve(dims);
     for (size_t i = 0; i < sizeof base / sizeof *base; i++)
         TRY(override_dim(conf, has_weights, &base[i]));
-    /* What follows from HEADS and EMBED, where these were changed and it was not set: the share of
-     * query heads on a key head as in the preset, heads that fill EMBED, an MLP in proportion. */
+    /* Dimensions derived from HEADS and EMBED, if those were changed and the dimension was not set:
+     * as many query heads share a key head as in the preset, heads fill EMBED, and the MLP grows in
+     * proportion. */
     int64_t group = preset.heads / model_kv_heads(&preset);
     bool has_heads = dims->heads != preset.heads, has_embed = dims->embed != preset.embed;
     if (has_heads && preset.kv_heads > 0)
@@ -144,7 +145,7 @@ static enum status override_dims(const struct conf *conf, bool has_weights, stru
     return ST_OK;
 }
 
-/* asked_features — Returns the model's features, changed by the settings. */
+/* asked_features — returns the model's features, changed by the settings. */
 static struct model_features asked_features(const struct conf *conf, const struct model_dims *dims)
 {
     struct model_features features = dims->features;
@@ -169,7 +170,8 @@ static struct model_features asked_features(const struct conf *conf, const struc
     return features;
 }
 
-/* refuse_part — a setting that would change a model with weights, or another one than GPT-2. */
+/* refuse_part — refuses a setting that would change a model that has weights, or a model other than
+ * GPT-2. */
 static enum status refuse_part(const struct conf *conf, bool has_weights,
                                const struct model_dims *dims, enum conf_key key, const char *name)
 {
@@ -226,8 +228,8 @@ static enum status seq_tokens(const struct conf *conf, const struct model_dims *
     return ST_OK;
 }
 
-/* map_local — LOCAL_STEPS: a node is a replica, of which each worker holds the whole model. What
- * crosses the network, and is compressed, is the outer gradients. */
+/* map_local — maps LOCAL_STEPS: a node is a replica, and each of its workers holds the whole model.
+ * Only the outer gradients cross the network, and they are compressed. */
 static void map_local(const struct conf *conf, struct step_config *out)
 {
     out->local =
@@ -269,8 +271,8 @@ static enum status map_mask(const struct conf *conf, struct step_config *out)
                : ST_OK;
 }
 
-/* check_warmup — steps are whole numbers of micro-batches, and grow by whole numbers of the first
- * one. */
+/* check_warmup — checks that the samples of the first step are a multiple of a micro-batch and
+ * divide the samples of the last step. */
 static enum status check_warmup(const struct conf *conf, const struct step_config *c, int64_t pass)
 {
     const long long from = c->batch_warmup.from, to = c->global_samples;
@@ -287,12 +289,13 @@ static enum status check_warmup(const struct conf *conf, const struct step_confi
                 from, conf_source(conf, CONF_BATCH_START), to, (long long)pass);
 }
 
-#define SHARD_SAMPLES 8  /* of a default shard at most: the default of BATCH_SIZE */
-#define SHARDS_WANTED 64 /* from there on a default shard has more than one sample */
-#define SHARDS_MAX 4096  /* as VIRTUAL_SHARDS */
+#define SHARD_SAMPLES 8  /* most samples of a default shard: the default of BATCH_SIZE */
+#define SHARDS_WANTED 64 /* with more shards than this, a default shard has more than one sample */
+#define SHARDS_MAX 4096  /* the limit of VIRTUAL_SHARDS */
 
-/* shard_samples — the samples of a default virtual shard, by GLOBAL_BATCH alone: one, and of large
- * batches the largest divisor up to SHARD_SAMPLES that leaves SHARDS_WANTED shards. */
+/* shard_samples — returns the samples of a default virtual shard, which depend on GLOBAL_BATCH
+ * only. A shard has one sample; in large batches it has the largest divisor up to SHARD_SAMPLES
+ * that leaves SHARDS_WANTED shards. */
 static int64_t shard_samples(int64_t all)
 {
     int64_t n = all / SHARDS_WANTED < SHARD_SAMPLES ? all / SHARDS_WANTED : SHARD_SAMPLES;
@@ -304,8 +307,8 @@ static int64_t shard_samples(int64_t all)
     return n;
 }
 
-/* map_shards — EXACT=layout: the virtual shards of a step. A pass has the samples of a shard at
- * most, so that a larger BATCH_SIZE changes no bit. */
+/* map_shards — maps EXACT=layout: the virtual shards of a step. A pass never holds more samples
+ * than a shard, so a larger BATCH_SIZE changes no bit. */
 static enum status map_shards(const struct conf *conf, struct step_config *out)
 {
     const int64_t set = conf_i64(conf, CONF_VIRTUAL_SHARDS), all = out->global_samples,
@@ -331,7 +334,7 @@ static enum status map_shards(const struct conf *conf, struct step_config *out)
 
 /* ---- a step, a trainer ---- */
 
-/* map_step — the configuration of a step and its store. */
+/* map_step — fills the configuration of a step and its store. */
 static enum status map_step(const struct conf *conf, const struct model_dims *dims,
                             struct step_config *out)
 {
@@ -350,14 +353,14 @@ static enum status map_step(const struct conf *conf, const struct model_dims *di
                     (long long)dims->layers, (long long)out->recompute.layers);
     }
     TRY(seq_tokens(conf, dims, &out->seq_tokens));
-    /* Whether the mesh can divide the model and its samples. */
+    /* Check that the mesh can divide the model and its samples. */
     const struct model_shard part = {.tensor_ranks = out->axis_ranks[MESH_AXIS_TENSOR]};
     struct model_dims first;
     int64_t own_tokens;
     TRY(model_shard_dims(&out->dims, &part, &first));
     TRY(model_shard_tokens(out->seq_tokens, out->axis_ranks[MESH_AXIS_CONTEXT], &own_tokens));
-    /* Sets batch_samples, global_samples, their warm-up, and what attention masks. out->dims and
-     * out->seq_tokens are known. */
+    /* Sets batch_samples, global_samples, their warm-up and the attention mask. out->dims and
+     * out->seq_tokens are already set. */
     const int64_t all = conf_i64(conf, CONF_GLOBAL_BATCH), from = conf_i64(conf, CONF_BATCH_START),
                   pass = conf_i64(conf, CONF_BATCH_SIZE) * conf_data_ranks(conf);
     TRY(map_mask(conf, out));
@@ -381,7 +384,7 @@ static enum status map_step(const struct conf *conf, const struct model_dims *di
         .grad_clip = conf_f64(conf, CONF_GRAD_CLIP),
     };
     if (out->optim.kind == OPTIM_KIND_MUON && !conf_is_set(conf, CONF_MOMENTUM))
-        out->optim.momentum = MUON_MOMENTUM; /* not 0 unless that is asked for */
+        out->optim.momentum = MUON_MOMENTUM; /* momentum is 0 only if the user sets it */
     out->spike = (struct spike_config){.mode = (enum spike_mode)conf_i64(conf, CONF_SPIKE),
                                        .sigma = conf_f64(conf, CONF_SPIKE_SIGMA)};
     out->comm_sms = (int)conf_i64(conf, CONF_COMM_SMS);
@@ -392,7 +395,7 @@ static enum status map_step(const struct conf *conf, const struct model_dims *di
     return ST_OK;
 }
 
-/* Sets the mode of PEER_COPIES, and no memory yet; the step is set. */
+/* Sets the mode of PEER_COPIES, but no memory yet. The step is already set. */
 static enum status map_copies(const struct conf *conf, struct trainer_config *out)
 {
     const char *why = peer_copy_why(&out->step, (int)conf_i64(conf, CONF_N_NODES));
@@ -521,18 +524,18 @@ enum status config_map_name_setting(enum status st, bool is_validation)
     return FAIL(st, "%s: %s", is_validation ? "VAL_DATA" : "DATA", status_message());
 }
 
-/* ---- what decides the losses ---- */
+/* ---- settings that decide the losses ---- */
 
-/* The value of a setting as a run uses it. */
+/* The value of a setting that a run uses. */
 struct used {
     enum conf_key key;
-    bool has_effect; /* false: this run does not use it */
+    bool has_effect; /* false: this run does not use the setting */
     double number;
-    const char *word; /* NULL: it is a number */
+    const char *word; /* NULL: the value is a number */
 };
 
-/* add_used — Appends the value of a setting, if it has an effect, as a member of a JSON object.
- * used: the values that are not those of conf. */
+/* add_used — appends the value of a setting as a member of a JSON object, if the setting has an
+ * effect. used: the values that differ from conf. */
 static void add_used(const struct conf *conf, enum conf_key key, const struct used *used,
                      size_t used_n, struct text *out)
 {
@@ -592,7 +595,7 @@ void config_map_settings(const struct conf *conf, const struct trainer_config *t
     for (int key = 0; key < CONF_SETTINGS_N; key++)
         if (conf_row_result((enum conf_key)key) == CONF_RESULT_LOSSES)
             add_used(conf, (enum conf_key)key, used, sizeof used / sizeof *used, out);
-    /* With EXACT=layout both decide bits. */
+    /* TP and CP decide bits with EXACT=layout. */
     add_used(conf, CONF_TP, used, sizeof used / sizeof *used, out);
     add_used(conf, CONF_CP, used, sizeof used / sizeof *used, out);
     if (local->steps > 0)
@@ -608,7 +611,8 @@ void config_map_layout(const struct conf *conf, const struct trainer_config *tra
                        struct text *out)
 {
     static const char *const shards[] = {CONF_SHARD_LIST(SHARD_WORD)};
-    static const struct used others[] = {{CONF_SHARD, false, 0, NULL}, /* as it was chosen */
+    /* written above, as it was chosen */
+    static const struct used others[] = {{CONF_SHARD, false, 0, NULL},
                                          {CONF_DEVICE, false, 0, NULL},
                                          {CONF_N_NODES, false, 0, NULL},
                                          {CONF_N_GPU_EACH_NODE, false, 0, NULL}};
@@ -626,9 +630,9 @@ enum status config_map_agreement(const struct conf *conf, struct text *out)
     char weights[96] = "";
     TRY(config_map_dims(conf, &dims, &has_weights));
     if (has_weights) {
-        /* A fingerprint of the weights without reading all of them: the size and a hash of the
-         * first MiB, which holds the names and shapes of all tensors and some values. A model in
-         * several files has no fingerprint, only its dimensions. */
+        /* The fingerprint of the weights is the file's size and a hash of its first MiB, so not all
+         * weights are read. The first MiB holds the names and shapes of all tensors and some
+         * values. A model in several files has no fingerprint, only its dimensions. */
         char file[FILE_PATH_MAX];
         TRY(weights_file(conf_text(conf, CONF_MODEL), file, sizeof file));
         int fd = open(file, O_RDONLY | O_CLOEXEC);

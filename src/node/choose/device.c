@@ -21,8 +21,9 @@
 #define IS_BLAS(row, value, word) CONF_CHOICE_IS(CONF_##row##_##value, DEV_CUDA_BLAS_##value)
 CONF_CONVOY_BLAS_LIST(IS_BLAS)
 
-/* check_cpu — it computes by this program's kernels; in bf16 only if it was named, so that a node
- * that misses its GPUs says so. */
+/* check_cpu — checks that the CPU can run these settings. The CPU uses this program's own kernels,
+ * and computes in bf16 only if the user set it, so that a node that misses its GPUs reports
+ * that. */
 static enum status check_cpu(const struct conf *conf)
 {
     if (conf_i64(conf, CONF_ATTENTION) == CONF_ATTENTION_CUDNN)
@@ -42,14 +43,14 @@ static enum status check_cpu(const struct conf *conf)
                 conf_text(conf, CONF_DEVICE), conf_source(conf, CONF_DEVICE));
 }
 
-/* Why DEVICE=auto uses the CPU on a machine with NVIDIA's driver; "": it does not. */
+/* The reason why DEVICE=auto uses the CPU on a machine with NVIDIA's driver; "" if it does not. */
 static char note[BOARD_NOTE_MAX];
 
 const char *device_note(void) { return note; }
 
-/* Returns true if DEVICE=auto finds a GPU for each worker. If it does not on a machine with
- * NVIDIA's driver, the CPU is hardly intended: keeps the reason, and the node's first worker logs a
- * warning. */
+/* has_gpus — returns true if DEVICE=auto finds a GPU for each worker. If it finds fewer on a
+ * machine with NVIDIA's driver, the user hardly intends to use the CPU: the reason is kept, and the
+ * node's first worker logs a warning. */
 static bool has_gpus(const struct conf *conf, int worker_i)
 {
     int count = 0, workers_n = (int)conf_i64(conf, CONF_N_GPU_EACH_NODE);
@@ -87,7 +88,8 @@ enum status device_open(const struct conf *conf, int worker_i, int threads_n, st
     library_dir(conf_text(conf, CONF_CONVOY_LIB_DIR));
     dev_cuda_blas_use((enum dev_cuda_blas_kind)conf_i64(conf, CONF_CONVOY_BLAS));
     if (asked == CONF_DEVICE_CUDA || (asked == CONF_DEVICE_AUTO && has_gpus(conf, worker_i))) {
-        /* With attention by what the user chose. cuDNN is refused here where no shape helps. */
+        /* Open the GPU with the attention kernel that the user chose. cuDNN is refused here if it
+         * supports no shape at all. */
         int64_t precision = conf_i64(conf, CONF_PRECISION);
         enum dev_cuda_attention attention = device_attention(conf);
         bool is_f32 = precision == CONF_PRECISION_FP32 || precision == CONF_PRECISION_TF32;
@@ -164,7 +166,8 @@ bool device_may_use_nccl(const struct conf *conf)
 
 /* ---- for the supervisor ---- */
 
-/* await_count — of the process that counts; 0: none, or the driver does not answer. */
+/* await_count — returns the exit code of the counting process, which is the number of GPUs. 0:
+ * there are none, or the driver does not answer. */
 static int await_count(pid_t pid)
 {
     int ended = 0;
@@ -175,7 +178,7 @@ static int await_count(pid_t pid)
         if (got < 0 && errno != EINTR)
             return 0;
     }
-    /* without waiting for it: a process that sleeps in a driver may never end */
+    /* do not wait for it: a process that sleeps in a driver may never end */
     kill(pid, SIGKILL);
     LOG_WARN("NVIDIA's driver has not said for %d s how many GPUs there are; see dmesg and "
              "nvidia-smi, or set DEVICE=cpu",
@@ -183,8 +186,8 @@ static int await_count(pid_t pid)
     return 0;
 }
 
-/* gpus — that this process may use; 0: none. Asked once, in a process of its own, for the driver,
- * once started, stays in the process that asked. */
+/* gpus — returns the number of GPUs that this process may use; 0: none. A child process counts them
+ * once, because a started driver stays in the process that started it. */
 static int gpus(void)
 {
     static int found = -1;

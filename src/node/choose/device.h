@@ -1,5 +1,5 @@
-/* device — which device computes and which transport carries data between devices: DEVICE and
- * BACKEND, read the same way for every command. Must not know what is computed. */
+/* device — opens the device that computes and chooses the transport between devices: DEVICE and
+ * BACKEND, read the same way for every command. Must not know the computation. */
 #ifndef CONVOY_NODE_DEVICE_H
 #define CONVOY_NODE_DEVICE_H
 
@@ -7,36 +7,44 @@
 #include "conf/conf.h"
 #include "dev/cuda/cuda.h"
 
-/* device_open — open the device that DEVICE asks for. ST_NO_DEVICE says what is missing.
+/* device_open — opens the device that DEVICE requests. The message of ST_NO_DEVICE names the
+ * missing part.
  *   cpu   threads_n threads; 0: all cores
  *   cuda  this node's GPU number worker_i
- *   auto  a GPU for each worker where CUDA is built in and finds as many, else the CPU
- * A PRECISION that only a GPU has is ST_NO_DEVICE where none was found (conf refuses it with
- * DEVICE=cpu); so is bf16 on a processor without it, and with DEVICE=auto on every CPU. */
+ *   auto  a GPU for each worker if CUDA is built in and finds enough GPUs, else the CPU
+ *
+ * A PRECISION that only a GPU has is ST_NO_DEVICE if no GPU was found (conf refuses it with
+ * DEVICE=cpu). bf16 is ST_NO_DEVICE on a processor without it, and on every CPU with
+ * DEVICE=auto. */
 enum status device_open(const struct conf *conf, int worker_i, int threads_n, struct dev **out);
-/* Returns why device_open with DEVICE=auto opened the CPU in this process, with the remedy, if the
- * machine has NVIDIA's driver or one of its device files. Else returns "". */
+/* device_note — returns the reason why device_open with DEVICE=auto opened the CPU in this process,
+ * with the remedy, if the machine has NVIDIA's driver or one of its device files. Else returns
+ * "". */
 const char *device_note(void);
-/* device_dtype — the element type of the passes for PRECISION on a GPU (is_discrete) or a CPU. auto
- * is bf16 on a GPU and f32 on a CPU; tf32 is stored as f32. So is bf16 on a CPU: there
- * products round what they read. */
+/* device_dtype — returns the element type of the passes for PRECISION on a GPU (is_discrete) or a
+ * CPU. auto is bf16 on a GPU and f32 on a CPU. tf32 is stored as f32. bf16 on a CPU is also stored
+ * as f32, and products round their inputs. */
 enum dtype device_dtype(const struct conf *conf, bool is_discrete);
-/* Returns by what ATTENTION computes attention on a GPU. */
+/* device_attention — returns the implementation of attention that ATTENTION selects on a GPU. */
 enum dev_cuda_attention device_attention(const struct conf *conf);
-/* device_threads — threads of one worker's pool on a CPU: the workers of a node share its cores. */
+/* device_threads — returns the number of threads in one worker's pool on a CPU. The workers of a
+ * node share its cores. */
 int device_threads(const struct conf *conf);
 
-/* device_comm — the transport that BACKEND asks for, for so many workers on such devices. */
+/* device_comm — returns the transport that BACKEND selects for `ranks` workers with such
+ * devices. */
 enum comm_kind device_comm(const struct conf *conf, const struct dev *dev, int ranks);
-enum comm_net device_net(const struct conf *conf); /* …and between nodes */
-bool device_may_use_nccl(const struct conf *conf); /* on GPUs, before it is known what is there */
+/* device_net — returns the network between nodes that BACKEND selects. */
+enum comm_net device_net(const struct conf *conf);
+/* device_may_use_nccl — returns true if BACKEND allows NCCL between GPUs. It does not check whether
+ * the machine has GPUs. */
+bool device_may_use_nccl(const struct conf *conf);
 
-/* For the supervisor, without starting the driver in its process.
- * device_workers: N_GPU_EACH_NODE, or, where it is left to its default, the number of GPUs, at most
- * BOARD_WORKERS_MAX.
- * device_kind: what device_open will open, "cuda" or "cpu"; the nodes of a job compare it before
- * they train. */
+/* device_workers — returns N_GPU_EACH_NODE. If that is left at its default, returns the number of
+ * GPUs, at most BOARD_WORKERS_MAX. For the supervisor: its process does not start the driver. */
 int device_workers(const struct conf *conf);
+/* device_kind — returns the kind of device that device_open will open, "cuda" or "cpu", also
+ * without starting the driver. The nodes of a job compare it before they train. */
 const char *device_kind(const struct conf *conf);
 
 #endif

@@ -1,11 +1,12 @@
-/* memory_advice — settings of a run that would fit, each tried (memory_advice.h). Read
- * memory_advice_add first, at the foot. */
+/* memory_advice — finds settings with which a run would fit, and tries each of them
+ * (memory_advice.h). Read memory_advice_add first, at the foot. */
 #include "node/choose/memory_advice.h"
 
-#define NODES_LINEAR 16 /* nodes are tried one by one up to here, then doubled */
-#define RANKS_MOST 1024 /* more ranks than this are not tried */
+/* number of nodes up to which each number is tried; above it, the number doubles */
+#define NODES_LINEAR 16
+#define RANKS_MOST 1024 /* the largest number of ranks that is tried */
 
-/* suggest_batch — a smaller micro-batch; the samples of a step stay the same. */
+/* suggest_batch — appends a smaller micro-batch. The samples of a step stay the same. */
 static void suggest_batch(const struct memory_check *f, const struct trainer_config *c,
                           int64_t batch, struct text *out)
 {
@@ -14,7 +15,8 @@ static void suggest_batch(const struct memory_check *f, const struct trainer_con
         text_add(out, " GLOBAL_BATCH=%lld", (long long)c->step.global_samples);
 }
 
-/* pass_samples — of one micro-batch on all of so many ranks; 0: they are no mesh. */
+/* pass_samples — returns the samples of one micro-batch on `ranks` ranks together; 0: these ranks
+ * form no mesh. */
 static int64_t pass_samples(const struct trainer_config *c, int ranks)
 {
     struct mesh mesh;
@@ -24,7 +26,7 @@ static int64_t pass_samples(const struct trainer_config *c, int ranks)
     return 0;
 }
 
-/* is_dealt — so many ranks divide the samples of a step. */
+/* is_dealt — returns true if the samples of a step can be divided among `ranks` ranks. */
 static bool is_dealt(const struct trainer_config *c, int ranks)
 {
     int64_t pass = pass_samples(c, ranks);
@@ -60,7 +62,7 @@ static void try_tokens(const struct memory_check *f, const struct trainer_config
         }
 }
 
-/* try_recompute — with the batch as it is, else with the smallest. */
+/* try_recompute — tries recomputation with the present batch, then with the smallest one. */
 static void try_recompute(const struct memory_check *f, const struct trainer_config *from,
                           struct text *out)
 {
@@ -81,15 +83,15 @@ static void try_recompute(const struct memory_check *f, const struct trainer_con
     }
 }
 
-/* fits_spread — in parts on so many nodes with the same workers each. is_any_batch: the samples of
- * the step may follow the ranks. */
+/* fits_spread — returns true if the run fits when it is sharded over `nodes` nodes with the present
+ * number of workers each. is_any_batch: the samples of a step may change with the ranks. */
 static bool fits_spread(const struct memory_check *f, struct trainer_config c, int nodes,
                         bool is_any_batch)
 {
     struct comm_place at = f->place.at;
     at.nodes = nodes;
     at.ranks = nodes * at.locals;
-    at.node = at.rank = 0; /* node 0 holds most */
+    at.node = at.rank = 0; /* node 0 needs most memory */
     if (conf_i64(f->conf, CONF_GLOBAL_BATCH) == 0)
         c.step.global_samples = pass_samples(&c, at.ranks);
     const bool has_samples = is_dealt(&c, at.ranks);
@@ -99,14 +101,15 @@ static bool fits_spread(const struct memory_check *f, struct trainer_config c, i
     return (has_samples || is_any_batch) && memory_check_fits(f, &c, at);
 }
 
-/* nodes_for — as few nodes as it takes with everything in parts; 0: it never fits. */
+/* nodes_for — returns the smallest number of nodes on which the fully sharded run fits; 0: it never
+ * fits. */
 static int nodes_for(const struct memory_check *f, const struct trainer_config *c)
 {
     const struct comm_place *at = &f->place.at;
     int first =
         at->ranks > 1 && c->step.store.shard != LAYOUT_SHARD_FULL ? at->nodes : at->nodes + 1;
     int most = RANKS_MOST / at->locals;
-    /* what is not in parts is too much by itself */
+    /* even the largest job does not fit: the memory that is not sharded is too much */
     if (!fits_spread(f, *c, most > first ? most : first, true))
         return 0;
     for (int nodes = first; nodes <= most; nodes += nodes < NODES_LINEAR ? 1 : nodes)
@@ -115,8 +118,8 @@ static int nodes_for(const struct memory_check *f, const struct trainer_config *
     return 0;
 }
 
-/* try_shard — over the workers that there are, else over more; with less beside it where that is
- * not enough. LOCAL_STEPS goes without SHARD. */
+/* try_shard — tries sharding over the present workers, then over more workers, then also with
+ * recomputation and a smaller batch. LOCAL_STEPS excludes SHARD. */
 static void try_shard(const struct memory_check *f, const struct trainer_config *from,
                       struct text *out)
 {
@@ -137,8 +140,8 @@ static void try_shard(const struct memory_check *f, const struct trainer_config 
     }
 }
 
-/* try_axis — the workers that there are, in larger tensor or context groups, or more stages. A
- * tensor group stays in its node. The samples of a step stay the same where they were set. */
+/* try_axis — tries the present workers in larger tensor or context groups, or in more stages. A
+ * tensor group stays inside its node. The samples of a step stay the same if they were set. */
 static void try_axis(const struct memory_check *f, const struct trainer_config *from,
                      enum mesh_axis axis, const char *name, struct text *out)
 {
@@ -157,7 +160,8 @@ static void try_axis(const struct memory_check *f, const struct trainer_config *
     }
 }
 
-/* try_copy — the copy for checkpoints in the background, where training can do without. */
+/* try_copy — tries CHECKPOINT_ASYNC=auto: without the copy for checkpoints in the background, if
+ * training can do without it. */
 static void try_copy(const struct memory_check *f, const struct trainer_config *from,
                      struct text *out)
 {
@@ -191,7 +195,7 @@ void memory_advice_add(const struct memory_check *f, const struct trainer_config
     try_tokens(f, c, out);
     try_recompute(f, c, out);
     try_workers(f, c, out);
-    /* Not with settings that TP, CP and PP exclude (conf_pairs.def). */
+    /* TP, CP and PP are tried only without the settings that they exclude (conf_pairs.def). */
     if (c->step.local.steps <= 0 && !grad_compress_quantises(c->step.store.compress) &&
         c->step.store.shard != LAYOUT_SHARD_HYBRID) {
         if (c->step.optim.kind != OPTIM_KIND_MUON)

@@ -1,5 +1,5 @@
 /* memory_check — see memory_check.h. Read memory_check_train first, at the foot: plan, compare, and
- * when it does not fit, try what would. */
+ * try other settings if the run does not fit. */
 #include "node/choose/memory_check.h"
 
 #include <stdlib.h>
@@ -14,23 +14,25 @@
 #include "node/choose/config_map.h"
 #include "node/choose/memory_advice.h"
 
-#define SYSTEM_PART 64 /* of the machine's memory: the system's own, never free */
-/* What a choice of ours leaves free: other processes share a machine's memory, not a GPU's. */
+/* fraction 1/64 of the machine's memory, which the system itself uses and which is never free */
+#define SYSTEM_PART 64
+/* Fractions that the automatic choices leave free: other processes share a machine's memory, but
+ * not a GPU's. */
 #define HOST_MARGIN_PART 8
 #define DEVICE_MARGIN_PART 32
 
-/* Less memory of the host than this is an estimate on a GPU: most of it is the driver's. */
+/* On a GPU, a need of host memory below this is only an estimate: the driver uses most of it. */
 #define HOST_ESTIMATE_BYTES ((int64_t)2 << 30)
 
-/* What one run would take. */
+/* The memory that one run needs. */
 struct need {
-    int64_t kind[MEMORY_PLAN_N]; /* of all workers */
-    int64_t sum, each;           /* of all; of the worker that takes most */
+    int64_t kind[MEMORY_PLAN_N]; /* bytes of all workers */
+    int64_t sum, each;           /* bytes of all workers; bytes of the worker that needs most */
 };
 
-/* ---- how much ---- */
+/* ---- the need ---- */
 
-/* add_worker — `times` workers that are alike. */
+/* add_worker — adds the need of `times` equal workers. */
 static enum status add_worker(const struct memory_check *f, const struct trainer_config *c,
                               struct comm_place at, int times, struct need *need)
 {
@@ -47,15 +49,16 @@ static enum status add_worker(const struct memory_check *f, const struct trainer
     return ST_OK;
 }
 
-/* measure — the node's first worker, which alone may hold a copy for checkpoints, and the others;
- * of a GPU its own worker. */
+/* measure — returns the need of the node: its first worker, which may hold a copy for checkpoints,
+ * and the others. For a GPU, returns the need of the GPU's own worker. */
 static enum status measure(const struct memory_check *f, const struct trainer_config *c,
                            struct comm_place at, struct need *out)
 {
     struct need need = {.sum = 0};
     TRY(add_worker(f, c, at, 1, &need));
     if (!f->is_device) {
-        /* The node's workers but the first. They are alike, but for stages of a pipeline. */
+        /* Add the other workers of the node. They are equal unless the model has pipeline
+         * stages. */
         bool differ = c->step.axis_ranks[MESH_AXIS_PIPELINE] > 1;
         int each = differ ? 1 : at.locals - 1;
         for (int left = at.locals - 1; left > 0; left -= each) {
@@ -88,7 +91,7 @@ bool memory_check_fits(const struct memory_check *f, const struct trainer_config
 
 /* ---- the report ---- */
 
-/* log_table — a row for each kind that takes something. */
+/* log_table — logs a row for each kind of memory that is used. */
 static void log_table(const struct need *need, int workers_n, const char *where)
 {
     char all[32];
@@ -101,7 +104,8 @@ static void log_table(const struct need *need, int workers_n, const char *where)
     LOG_INFO("%-24s %12s", "all", text_format_bytes(all, sizeof all, (double)need->sum));
 }
 
-/* compare_memory — the beginning of the sentence: what is needed, what there is. ST_OK: it fits. */
+/* compare_memory — compares the need with the available memory. On failure, writes the beginning of
+ * the message: the need and the available memory. ST_OK: it fits. */
 static enum status compare_memory(const struct memory_check *f, const struct need *need, char *out,
                                   size_t cap)
 {
@@ -130,9 +134,9 @@ static enum status compare_memory(const struct memory_check *f, const struct nee
     return ST_RETRY;
 }
 
-/* Returns true, and warns, if only the small host part of a run on a GPU does not fit. That is no
- * reason to refuse the run: a virtual machine may show little free memory at the start and get
- * more. */
+/* is_only_warned — returns true and logs a warning if only the small host part of a run on a GPU
+ * does not fit. The run is not refused for that: a virtual machine may show little free memory at
+ * the start and get more. */
 static bool is_only_warned(const struct memory_check *f, const struct need *need, const char *why)
 {
     if (!f->place.is_discrete || f->is_device || need->sum >= HOST_ESTIMATE_BYTES)
@@ -141,8 +145,8 @@ static bool is_only_warned(const struct memory_check *f, const struct need *need
     return true;
 }
 
-/* log_stages — with stages, what the node's first worker in each of them takes: the first stage has
- * most micro-batches in flight, the last one has the output layer. */
+/* log_stages — logs the need of the node's first worker in each pipeline stage: the first stage has
+ * most micro-batches in flight, and the last one has the output layer. */
 static enum status log_stages(const struct memory_check *f, const struct trainer_config *c)
 {
     struct mesh mesh;
@@ -172,14 +176,16 @@ static enum status log_stages(const struct memory_check *f, const struct trainer
     return st;
 }
 
-/* log_peer_copies — what PEER_COPIES=auto takes besides. It is left out where memory is short. */
+/* log_peer_copies — logs the additional memory that PEER_COPIES=auto uses. Copies are left out if
+ * memory is short. */
 static enum status log_peer_copies(const struct memory_check *f, const struct trainer_config *c)
 {
     char bytes[32];
     int64_t sum = 0;
     if (f->is_device)
         return ST_OK;
-    /* Of the node's workers; with TP and PP each may have others to copy. */
+    /* Add the copies of all workers of the node: with TP and PP each worker may copy other
+     * ranks. */
     struct memory_plan_place place = f->place;
     int64_t each = 0;
     place.at.rank -= place.at.local;
@@ -209,7 +215,8 @@ static enum status fits_way(void *arg, int way, bool *out)
     return ST_OK;
 }
 
-/* take_way — of the ways that a config leaves open the first that fits, else the last. */
+/* take_way — sets the first way that fits among the ways that a config leaves open, or the last one
+ * if none fits. */
 static enum status take_way(const struct memory_check *f, struct trainer_config *c)
 {
     struct open_config open = {.f = f, .config = *c};
@@ -218,7 +225,7 @@ static enum status take_way(const struct memory_check *f, struct trainer_config 
     int way = open.ways.n - 1;
     TRY(fits_way(&open, way, &fits_last));
     if (fits_last) {
-        /* The number of the first that fits. */
+        /* Find the number of the first way that fits. */
         float *votes = memory_new((size_t)open.ways.n, sizeof *votes);
         enum status st = plan_choice_vote(&open.ways, fits_way, &open, votes);
         way = plan_choice_first(votes, open.ways.n, 1);
@@ -229,7 +236,8 @@ static enum status take_way(const struct memory_check *f, struct trainer_config 
     return ST_OK;
 }
 
-/* check — ST_OK, or the table and the sentence with what fits. */
+/* check — returns ST_OK, or logs the table and fails with a message that lists settings that
+ * fit. */
 static enum status check(const struct memory_check *f, const struct trainer_config *asked)
 {
     struct trainer_config config = *asked;
@@ -272,7 +280,7 @@ static enum status check(const struct memory_check *f, const struct trainer_conf
     return st;
 }
 
-/* ---- what there is ---- */
+/* ---- the available memory ---- */
 
 static void read_host(struct memory_check *f)
 {
@@ -286,15 +294,16 @@ static void read_host(struct memory_check *f)
     f->owner = available.is_group ? "the control group (a container's limit)" : "the machine";
 }
 
-/* limit_each — half of the address space of a node's workers is for the memory that they share. */
+/* limit_each — halves the limit of a process: half of its address space is for the memory that the
+ * workers of a node share. */
 static void limit_each(struct memory_check *f)
 {
     if (f->place.at.locals > 1 && f->each_bytes >= 0)
         f->each_bytes /= 2;
 }
 
-/* rounding — of NCCL's allocator. Without the library here no rank uses NCCL; where BACKEND=nccl
- * needs it, opening the comm says what is missing. */
+/* rounding — returns the bytes to which NCCL's allocator rounds. No rank uses NCCL if this node has
+ * no NCCL library; if BACKEND=nccl needs it, opening the comm reports the missing library. */
 static int64_t rounding(const struct memory_check *f, const struct dev_info *info)
 {
     const struct nccl_lib *nccl;
@@ -312,7 +321,7 @@ static void read_device(struct memory_check *f, const struct dev *dev)
     dev_info(dev, &info);
     f->place.rounding_bytes = rounding(f, &info);
     f->is_device = true;
-    /* the plan counts the libraries, which have taken most of theirs already */
+    /* the plan includes the GPU libraries, which have already allocated most of their memory */
     f->free_bytes = info.free_bytes < 0 ? -1 : info.free_bytes + MEMORY_PLAN_GPU_LIBRARIES_BYTES;
     f->most_bytes = info.memory_bytes;
     f->each_bytes = -1;
@@ -328,7 +337,7 @@ static void set_place(struct memory_check *f, int worker_i, bool is_discrete)
                                    .threads_n = device_threads(f->conf)};
 }
 
-/* ---- the questions ---- */
+/* ---- the checks ---- */
 
 enum status memory_check_train(const struct conf *conf)
 {
@@ -356,7 +365,8 @@ enum status memory_check_device(const struct conf *conf, const struct trainer_co
     return check(&f, config);
 }
 
-/* place_of — a worker's GPU, else the node's first worker, for all of them. */
+/* place_of — sets the place of a worker's GPU, or of the node's first worker for all workers in
+ * host memory. */
 static void place_of(struct memory_check *f, int worker_i, const struct dev *dev)
 {
     set_place(f, dev_is_discrete(dev) ? worker_i : 0, dev_is_discrete(dev));

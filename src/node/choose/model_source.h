@@ -1,5 +1,5 @@
-/* model_source — find and load the model that MODEL or CHECKPOINT_DIR names, for commands that use
- * a model without training it. Must not know what it is used for. */
+/* model_source — finds and loads the model that MODEL or CHECKPOINT_DIR names, for commands that
+ * use a model without training it. Must not know its use. */
 #ifndef CONVOY_NODE_MODEL_SOURCE_H
 #define CONVOY_NODE_MODEL_SOURCE_H
 
@@ -10,7 +10,7 @@
 #include "model/model.h"
 #include "train/weights/load.h"
 
-/* model_source_hub_hint — what to do if the path, which is not there, may be a name on the Hugging
+/* model_source_hub_hint — writes a hint to out if the missing path may be a name on the Hugging
  * Face hub such as "org/name"; else "". Returns out. */
 const char *model_source_hub_hint(const char *path, char *out, size_t cap);
 
@@ -18,18 +18,19 @@ struct model_source {
     struct ckpt *ckpt;        /* NULL: the model is at path */
     char path[FILE_PATH_MAX]; /* a Hugging Face folder or a model file of llm.c */
     bool ignores_tensors;     /* IGNORE_TENSORS */
-    struct model_dims dims;   /* its task is the one it was trained for */
+    struct model_dims dims;   /* dimensions; with the task for which the model was trained */
 };
 
-/* model_source_open — open a model made elsewhere, a checkpoint, or the newest valid checkpoint of
- * a run's folder; MODEL may name any of them. ST_NO_INPUT: none is named, or no checkpoint is
- * valid; ST_BAD_DATA: it is damaged. */
+/* model_source_open — opens a model in another program's format, a checkpoint, or the newest valid
+ * checkpoint in a run's folder. MODEL may name any of them. ST_NO_INPUT: no model is named, or no
+ * checkpoint is valid. ST_BAD_DATA: the model is damaged. */
 enum status model_source_open(const struct conf *conf, struct model_source *out);
 enum status model_source_load(const struct model_source *source, const struct load_target *to);
-/* model_source_path — of the model or the checkpoint that was found. */
+/* model_source_path — returns the path of the model or of the checkpoint that was found. */
 const char *model_source_path(const struct model_source *source);
-/* model_source_step — how many updates it has had; -1: unknown. */
+/* model_source_step — returns the number of updates that the model has had; -1: unknown. */
 int64_t model_source_step(const struct model_source *source);
-void model_source_close(struct model_source *source); /* accepts a zeroed one, twice */
+/* accepts a zeroed source, and a second call */
+void model_source_close(struct model_source *source);
 
 #endif

@@ -9,7 +9,7 @@
 
 /* ---- the plan of CLUSTER ---- */
 
-/* on_step — the terms that a rank on a CPU measures: what it waited for, and its update. */
+/* on_step — adds the terms that a rank on a CPU measures: its waits and its update. */
 static void on_step(void *arg, double step_ms, const struct step_result *r)
 {
     struct plan_beside *beside = arg;
@@ -33,7 +33,7 @@ static enum status make_plan(const struct conf *conf, bool is_gpu, const struct 
     if (cluster.is_gpu != is_gpu)
         return FAIL(ST_BAD_SETTING, "CLUSTER=%s computes on %ss, and this run does not",
                     cluster.name, cluster.is_gpu ? "GPU" : "CPU");
-    /* A plan for other workers or threads than the run has. */
+    /* Warn if the plan is for other workers or threads than this run has. */
     int threads = cluster.is_gpu ? 0 : device_threads(conf);
     if (at->locals != cluster.locals)
         LOG_WARN("plan: CLUSTER=%s has %d workers on a node, and this run has %d", cluster.name,
@@ -82,7 +82,8 @@ static void on_link_step(void *arg, double step_ms, const struct step_result *r)
     text_free(&text);
 }
 
-/* why_not — NULL: the steps of this run show what its link is like. */
+/* why_not — returns the reason why the steps of this run do not show the speed of its link; NULL if
+ * they do. */
 static const char *why_not(const struct trainer_config *config)
 {
     const struct comm *comm = config->step.comm;

@@ -1,5 +1,5 @@
-/* plan_beside — `train` logs its plan, and after the first steps how they compare with it, and in
- * which form its gradients should travel (LINK=auto). It changes nothing. */
+/* plan_beside — logs the plan of a `train` run. After the first steps it logs how they compare with
+ * the plan, and in which form gradients should be sent (LINK=auto). It changes nothing. */
 #ifndef CONVOY_NODE_PLAN_BESIDE_H
 #define CONVOY_NODE_PLAN_BESIDE_H
 
@@ -8,16 +8,16 @@
 #include "plan/plan_link.h"
 #include "train/trainer/trainer.h"
 
-/* Zero-initialised: nothing was planned yet. */
+/* Zero-initialised: there is no plan yet. */
 struct plan_beside {
     bool is_begun, has_terms;
     struct plan_time planned;
     struct plan_compare compare;
 };
 
-/* plan_beside_begin — on rank 0, before the steps of a generation: sets the config's on_step where
- * CLUSTER is set, in the first generation. beside lives as long as the config. A cluster that is no
- * plan for this run only logs why. */
+/* plan_beside_begin — call it on rank 0 before the steps of a generation. In the first generation
+ * it sets the config's on_step if CLUSTER is set. The struct must live as long as the config. If
+ * the cluster does not match this run, it only logs the reason. */
 void plan_beside_begin(const struct conf *conf, bool is_gpu, const struct comm_place *at,
                        struct plan_beside *beside, struct trainer_config *config);
 
@@ -30,9 +30,10 @@ struct plan_beside_link {
     void *next_arg;
 };
 
-/* plan_beside_begin_link — on rank 0, before the steps of a generation: sets the config's on_step
- * where LINK=auto, in the first generation, and keeps calling the one that was set before. choice
- * lives as long as the config. Where steps do not show the link, the log only says why. */
+/* plan_beside_begin_link — call it on rank 0 before the steps of a generation. In the first
+ * generation it sets the config's on_step if LINK=auto, and keeps calling the on_step that was set
+ * before. `choice` must live as long as the config. If steps do not show the speed of the link, it
+ * only logs the reason. */
 void plan_beside_begin_link(const struct conf *conf, struct plan_beside_link *choice,
                             struct trainer_config *config);
 

@@ -11,7 +11,7 @@
 #include "node/choose/memory_check.h"
 
 #define MIB ((int64_t)1 << 20)
-#define SHARD_RANKS_MIN 4 /* GPUs from which on SHARD=auto shards */
+#define SHARD_RANKS_MIN 4 /* number of GPUs from which SHARD=auto shards */
 #define STAGE_POINTS 8
 
 /* clang-format off */
@@ -21,8 +21,8 @@ static const char *const shard_words[] = {CONF_SHARD_LIST(WORD)};
 
 /* ---- the ways ---- */
 
-/* hybrid_or — SHARD=hybrid needs several nodes of several workers: with one node it is full, with
- * one worker on each it is none. */
+/* hybrid_or — returns the value that SHARD=hybrid has for this job. hybrid needs several nodes with
+ * several workers each: with one node it is full, with one worker on each node it is none. */
 static enum layout_shard hybrid_or(const struct comm_place *at)
 {
     return at->nodes == 1    ? LAYOUT_SHARD_FULL
@@ -30,8 +30,8 @@ static enum layout_shard hybrid_or(const struct comm_place *at)
                              : LAYOUT_SHARD_HYBRID;
 }
 
-/* is_divided — matrices, samples or layers are divided: then plans of ranks depend on each other,
- * and the ranks of a node have no replicas in another. */
+/* is_divided — returns true if matrices, samples or layers are divided among ranks. Then the plans
+ * of ranks depend on each other, and the ranks of a node have no replicas on another node. */
 static bool is_divided(const struct step_config *config)
 {
     return config->axis_ranks[MESH_AXIS_TENSOR] > 1 || config->axis_ranks[MESH_AXIS_CONTEXT] > 1 ||
@@ -43,7 +43,8 @@ static bool has_stages(const struct step_config *config)
     return config->axis_ranks[MESH_AXIS_PIPELINE] > 1;
 }
 
-/* open_shards — what SHARD leaves open, the fastest first; full needs least memory. */
+/* open_shards — lists the values that SHARD leaves open, the fastest first. full needs the least
+ * memory. */
 static int open_shards(const struct step_config *config, const struct memory_plan_place *place,
                        enum layout_shard out[LAYOUT_SHARD_AUTO])
 {
@@ -66,9 +67,10 @@ static int open_shards(const struct step_config *config, const struct memory_pla
 void plan_choice_ways(const struct step_config *config, const struct memory_plan_place *place,
                       struct plan_ways *out)
 {
-    /* Into how many numbers of layers a way is divided. Without stages each number is one. With
-     * stages the split of layers follows what is computed again, so less kept in all may be more in
-     * one stage: then each way is planned by itself, and there are few. */
+    /* The number of steps from one value of RECOMPUTE to the next. Without stages it is the number
+     * of layers. With stages, the split of layers depends on the recomputed layers, so keeping less
+     * in total may need more memory in one stage. Each way is then planned separately, so there are
+     * few steps. */
     int64_t layers = config->dims.layers > 0 ? config->dims.layers : 1;
     int64_t points = has_stages(config) && layers > STAGE_POINTS ? STAGE_POINTS : layers;
     *out = (struct plan_ways){.asked = config->recompute,
@@ -76,7 +78,7 @@ void plan_choice_ways(const struct step_config *config, const struct memory_plan
                               .points = points,
                               .is_falling = !has_stages(config)};
     out->shards_n = open_shards(config, place, out->shard);
-    out->first = place->is_discrete ? 0 : points; /* light */
+    out->first = place->is_discrete ? 0 : points; /* on a CPU, begin at light */
     int64_t recompute_n = config->recompute.way == MODEL_RECOMPUTE_AUTO
                               ? MODEL_RECOMPUTE_BLOCK * points - out->first + 1
                               : 1;
@@ -100,22 +102,23 @@ void plan_choice_set(struct step_config *config, struct plan_way way)
 
 static bool is_shard_open(const struct plan_ways *ways) { return ways->shards_n > 1; }
 
-/* is_common — the ranks have to take the same way: SHARD is open, a pass that computes something
- * again asks the other ranks of its group, or the split of layers counts it. */
+/* is_common — returns true if all ranks must use the same way: SHARD is open, recomputation
+ * communicates with the other ranks of the group, or the split of layers depends on it. */
 static bool is_common(const struct step_config *config, const struct plan_ways *ways)
 {
     return is_shard_open(ways) || is_divided(config);
 }
 
-/* ---- which fit ---- */
+/* ---- which ways fit ---- */
 
 enum status plan_choice_vote(const struct plan_ways *ways, plan_choice_fits_fn *fits, void *arg,
                              float *votes)
 {
     for (int shard = 0; ways->is_falling && shard < ways->shards_n; shard++) {
-        /* Of the ways of one shard, which need less and less: the first that fits, and so all
-         * behind it. */
-        int low = 0, high = ways->n / ways->shards_n; /* the first that fits is in [low, high] */
+        /* The need falls along the ways of one SHARD: find the first way that fits. All later ways
+         * fit too. */
+        /* the first way that fits is in [low, high] */
+        int low = 0, high = ways->n / ways->shards_n;
         while (low < high) {
             int middle = (low + high) / 2;
             bool does;
@@ -146,8 +149,8 @@ int plan_choice_first(const float *votes, int ways_n, int ranks)
 
 /* ---- the decision ---- */
 
-/* The ranks add up one vector: votes for each way, then a place for the free MiB of each rank; -1:
- * it failed. All these numbers are exact in fp32. */
+/* The ranks sum one vector: votes for each way, followed by one element for the free MiB of each
+ * rank; -1: the rank failed. All these numbers are exact in fp32. */
 enum status plan_choice_decide(struct comm *comm, const struct plan_offer *offer, float *votes,
                                int ways_n, struct plan_decision *out)
 {
@@ -176,20 +179,21 @@ enum status plan_choice_decide(struct comm *comm, const struct plan_offer *offer
     return ST_OK;
 }
 
-/* ---- what this rank needs ---- */
+/* ---- the need of this rank ---- */
 
-/* A choice under way, on this rank. */
+/* A choice in progress, on this rank. */
 struct plan_choice {
     const struct conf *conf;
     const struct dev *dev;
     int worker_i;
     const struct trainer_config *config;
-    struct step_config asked; /* SHARD with its word for these nodes where it is not open */
+    /* the settings; SHARD is resolved for these nodes unless it is open */
+    struct step_config asked;
     struct plan_ways ways;
     struct plan_offer offer;
 };
 
-/* need_of — the bytes that a way needs. */
+/* need_of — returns the bytes that a way needs. */
 static enum status need_of(const struct plan_choice *c, int way, int64_t *bytes_out)
 {
     struct trainer_config config = *c->config;
@@ -197,7 +201,8 @@ static enum status need_of(const struct plan_choice *c, int way, int64_t *bytes_
     return memory_check_need(c->conf, &config, c->worker_i, c->dev, bytes_out);
 }
 
-/* fits_here — the last way needs no margin: nothing is smaller. */
+/* fits_here — returns true if a way fits on this rank. The last way needs no margin, because no way
+ * is smaller. */
 static enum status fits_here(void *arg, int way, bool *out)
 {
     const struct plan_choice *c = arg;
@@ -209,7 +214,7 @@ static enum status fits_here(void *arg, int way, bool *out)
 
 /* ---- the log ---- */
 
-/* text_faster — the way before, which would be faster, and what it would need. */
+/* text_faster — appends the previous way, which would be faster, and its need. */
 static void text_faster(const struct plan_choice *c, int way, struct text *out)
 {
     const struct plan_way before = plan_choice_way(&c->ways, way - 1);
@@ -226,8 +231,8 @@ static void text_faster(const struct plan_choice *c, int way, struct text *out)
              need, margin);
 }
 
-/* log_choice — auto moves by single layers, so after a restart a little less memory is enough for
- * another number of them: that is no warning. */
+/* log_choice — logs the choice. auto moves by single layers, so with a little less memory after a
+ * restart it may choose another number of layers: that is no warning. */
 static enum status log_choice(const struct plan_choice *c, const struct plan_decision *got,
                               const struct plan_way *last)
 {
@@ -235,13 +240,13 @@ static enum status log_choice(const struct plan_choice *c, const struct plan_dec
     char word[32];
     const struct plan_way way = plan_choice_way(&c->ways, got->way);
     bool is_first = last->recompute.way == MODEL_RECOMPUTE_AUTO;
-    /* "RECOMPUTE=auto takes light", and the same of SHARD. */
+    /* "RECOMPUTE=auto takes light", and the same for SHARD. */
     if (c->asked.recompute.way == MODEL_RECOMPUTE_AUTO)
         text_add(&text, "RECOMPUTE=auto takes %s",
                  model_recompute_text(way.recompute, word, sizeof word));
     if (c->asked.store.shard == LAYOUT_SHARD_AUTO)
         text_add(&text, "%sSHARD=auto takes %s", text.len > 0 ? ", " : "", shard_words[way.shard]);
-    /* What the way needs, and what is free. */
+    /* The need of the way, and the free memory. */
     char need[32], free_text[32];
     int64_t need_bytes;
     TRY(need_of(c, got->way, &need_bytes));
@@ -268,7 +273,8 @@ static enum status log_choice(const struct plan_choice *c, const struct plan_dec
 
 /* ---- for a generation ---- */
 
-/* vote — a rank that fails sends that in place of its votes, and reports its own error. */
+/* vote — votes and decides. A rank that fails sends its failure instead of its votes, and reports
+ * its own error. */
 static enum status vote(struct plan_choice *c, struct comm *comm, float *votes,
                         struct plan_decision *out)
 {
@@ -319,7 +325,7 @@ enum status plan_choice_make(const struct conf *conf, struct comm *comm, const s
     bool is_first = last->recompute.way == MODEL_RECOMPUTE_AUTO;
     plan_choice_ways(&c.asked, &place, &c.ways);
     if (c.asked.store.shard == LAYOUT_SHARD_HYBRID && is_first && place.at.rank == 0) {
-        /* What SHARD=hybrid means here. */
+        /* Log the value that SHARD=hybrid has on these nodes. */
         enum layout_shard shard = hybrid_or(&place.at);
         if (shard == LAYOUT_SHARD_HYBRID)
             LOG_INFO("SHARD=hybrid: full over the %d workers of a node, replicas on %d nodes",
@@ -330,7 +336,7 @@ enum status plan_choice_make(const struct conf *conf, struct comm *comm, const s
                 "workers of a node=%d it is SHARD=%s",
                 place.at.nodes, place.at.locals, shard_words[shard]);
     }
-    if (!is_shard_open(&c.ways)) /* one way alone is no choice */
+    if (!is_shard_open(&c.ways)) /* a single way is no choice */
         c.asked.store.shard = c.ways.shard[0];
     if (c.ways.n > 1)
         return choose(&c, comm, config, last);

@@ -89,23 +89,24 @@ enum status plan_setup_job(const struct conf *conf, const struct plan_cluster *c
     TRY(config_map_trainer(conf, &dims, has_weights, &config));
     config.step.store.dtype = device_dtype(conf, cluster->is_gpu);
     TRY(plan_setup_run(conf, cluster, &config, &at, out));
-    /* MESH=auto keeps the samples of a step that plain data parallelism has. */
+    /* MESH=auto keeps the samples of a step that plain data parallelism would have. */
     out->follows_ranks = conf_i64(conf, CONF_GLOBAL_BATCH) == 0;
     if (out->follows_ranks && conf_i64(conf, CONF_MESH) == CONF_MESH_AUTO)
         out->config.step.global_samples = conf_i64(conf, CONF_BATCH_SIZE) * out->at.ranks;
     return ST_OK;
 }
 
-/* ---- what is open ---- */
+/* ---- the open settings ---- */
 
-/* A job and the ways that it leaves open. */
+/* A job, and the ways that it leaves open. */
 struct open_job {
     struct plan_job *job;
     struct plan_ways ways;
     struct plan_memory memory;
 };
 
-/* fits_way — the last way needs no margin: nothing is smaller. */
+/* fits_way — returns true if a way fits. The last way needs no margin, because no way is
+ * smaller. */
 static enum status fits_way(void *arg, int way, bool *out)
 {
     struct open_job *open = arg;

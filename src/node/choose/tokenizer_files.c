@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "format/gguf_model.h"
 
-#define BYTES_MAX (64 << 20) /* the largest tokenizer.json in use have some 35 MB */
+#define BYTES_MAX (64 << 20) /* bytes; the largest tokenizer.json files in use have some 35 MB */
 
 static const char *const name_list[TOKENIZER_FILES_MAX] = {"tokenizer.json",
                                                            "tokenizer_config.json",
@@ -49,8 +49,8 @@ void tokenizer_files_free(struct tokenizer_file *file, int n)
     }
 }
 
-/* read_gguf — the keys alone: a model of gigabytes has some megabytes of them. *n_out 0: the file
- * has no tokenizer. */
+/* read_gguf — reads only the keys of a GGUF file: a model of gigabytes has some megabytes of them.
+ * *n_out 0: the file has no tokenizer. */
 static enum status read_gguf(const char *from, struct tokenizer_file *file, int *n_out)
 {
     struct file_map map;
@@ -85,7 +85,8 @@ enum status tokenizer_files_keep(const char *from, const char *to)
     else {
         st = file_read(from, BYTES_MAX, &file->data, &file->bytes);
         n = st == ST_OK;
-        /* Its content decides: JSON, else one of the forms that are called tokenizer.model. */
+        /* The content decides the name: JSON, else one of the formats that are called
+         * tokenizer.model. */
         if (n == 1)
             file->name = file->data[0] == '{' ? "tokenizer.json" : "tokenizer.model";
     }

@@ -49,7 +49,7 @@ static enum status with_vocab(const struct gguf_vocab *v, const char *path, gguf
     return st;
 }
 
-/* with_gguf — calls fn with the lists of the file, which are valid until it returns. */
+/* with_gguf — calls fn with the lists of the file, which are valid until fn returns. */
 static enum status with_gguf(const char *path, gguf_fn *fn, void *arg)
 {
     struct file_map map;
@@ -73,7 +73,7 @@ static enum status open_lists(const struct tokenizer_gguf *from, void *arg)
     return tokenizer_gguf_open(from, arg);
 }
 
-/* The files that are written of one tokenizer. */
+/* The two files that are written for one tokenizer. */
 struct json_texts {
     int64_t context_tokens;
     struct text *json, *config;
@@ -93,7 +93,7 @@ enum status tokenizer_source_write_json(const char *path, int64_t context_tokens
     return with_gguf(path, write_lists, &texts);
 }
 
-/* ---- which ---- */
+/* ---- the choice ---- */
 
 static enum status open_path(const char *path, struct tokenizer **out)
 {
@@ -101,7 +101,8 @@ static enum status open_path(const char *path, struct tokenizer **out)
                                     : tokenizer_file_open(path, out);
 }
 
-/* Is one in the folder? within: below it, or beside. */
+/* is_in — returns true if the folder holds a tokenizer. within: a path relative to the folder,
+ * below it or next to it. */
 static bool is_in(const char *folder, const char *within, char *out, size_t cap)
 {
     char gguf[FILE_PATH_MAX];
@@ -118,15 +119,16 @@ static bool is_in(const char *folder, const char *within, char *out, size_t cap)
     return gguf_model_is_file(gguf) && text_copy(out, cap, gguf);
 }
 
-/* is_kept — with the checkpoints of a folder, or of the one that a checkpoint lies in. */
+/* is_kept — returns true if there is a tokenizer with the checkpoints of a folder, or with those of
+ * the folder that contains this checkpoint. */
 static bool is_kept(const char *dir, char *out, size_t cap)
 {
     return is_in(dir, TOKENIZER_FILES_DIR, out, cap) ||
            (weights_are_ckpt(dir) && is_in(dir, "../" TOKENIZER_FILES_DIR, out, cap));
 }
 
-/* The model's own: in its folder, in its file, or kept with the checkpoints. A preset's name is no
- * folder, as for the dimensions. */
+/* own_path — returns the path of the model's own tokenizer: in its folder, in its file, or kept
+ * with the checkpoints. As with the dimensions, a preset's name is not a folder. */
 static bool own_path(const struct conf *conf, char *out, size_t cap)
 {
     const char *model = conf_text(conf, CONF_MODEL), *dir = conf_text(conf, CONF_CHECKPOINT_DIR);
@@ -145,14 +147,15 @@ static bool is_built_in(const struct tokenizer *tokenizer)
     return identity[0] == 0 && identity[1] == 0;
 }
 
-/* The built-in one is the default of runs that need none: ids are then checked where they occur. */
+/* check_model — checks the tokenizer against the model. The built-in tokenizer is the default of
+ * runs that need none: ids are then checked where they occur. */
 static enum status check_model(const struct tokenizer *tokenizer, const struct model_dims *dims,
                                bool is_named)
 {
     if (is_built_in(tokenizer))
         return ST_OK;
-    /* A model may have fewer rows than its tokenizer ids: an added token that it was never trained
-     * on. Ids are checked where they occur. */
+    /* A model may have fewer rows than its tokenizer has ids: it was never trained on an added
+     * token. Ids are checked where they occur. */
     const bool is_larger = tokenizer_vocab(tokenizer) > dims->vocab;
     if (is_larger && is_named)
         return FAIL(ST_BAD_SETTING,
@@ -172,7 +175,7 @@ static enum status check_model(const struct tokenizer *tokenizer, const struct m
     return ST_OK;
 }
 
-/* The path, or the name of the built-in one. */
+/* path_of — returns the path of the tokenizer, or the name of the built-in one. */
 static const char *path_of(const struct conf *conf, char *own, size_t cap)
 {
     const char *named = conf_text(conf, CONF_TOKENIZER);
@@ -216,7 +219,7 @@ enum status tokenizer_source_open(const struct conf *conf, const struct model_di
 
 /* ---- checkpoints ---- */
 
-/* 32 digits; "": the built-in one. */
+/* identity_text — writes the identity as 32 hexadecimal digits; "": the built-in tokenizer. */
 static void identity_text(const struct tokenizer *tokenizer, char out[33])
 {
     uint64_t v[2];
@@ -241,7 +244,7 @@ enum status tokenizer_source_keep(const struct conf *conf, const struct tokenize
     if (is_built_in(tokenizer) || !to[0])
         return ST_OK;
     if (weights_are_ckpt(to) && conf_i64(conf, CONF_RESUME) != CONF_RESUME_NEVER)
-        return ST_OK; /* a run that goes on has the same, or is refused */
+        return ST_OK; /* a resumed run has the same tokenizer, or is refused */
     return tokenizer_files_keep(path_of(conf, own, sizeof own), to);
 }
 

@@ -1,7 +1,8 @@
-/* tokenizer_source — the tokenizer that TOKENIZER names; without it the model's own, else GPT-2's.
+/* tokenizer_source — opens the tokenizer that TOKENIZER names; without TOKENIZER, the model's own
+ * tokenizer, else GPT-2's.
  *
- * The model's own is that of a Hugging Face folder, inside a GGUF file, or kept by import and train
- * with the checkpoints. Must not know what it is used for. */
+ * The model's own tokenizer is in a Hugging Face folder or a GGUF file, or import and train kept it
+ * with the checkpoints. Must not know its use. */
 #ifndef CONVOY_NODE_TOKENIZER_SOURCE_H
 #define CONVOY_NODE_TOKENIZER_SOURCE_H
 
@@ -14,37 +15,41 @@
 #include "data/tokenizer/tokenizer.h"
 #include "model/model.h"
 
-/* tokenizer_source_open — dims NULL: no model is concerned. Warns when the model's own has more ids
- * than its vocabulary. Fails ST_BAD_SETTING: TOKENIZER has, or TASK=qa, which needs GPT-2's
- * tokenizer; as tokenizer_file_open. */
+/* tokenizer_source_open — opens the tokenizer. dims NULL: no model is involved. Logs a warning if
+ * the model's own tokenizer has more ids than its vocabulary. Fails with ST_BAD_SETTING if
+ * TOKENIZER has more ids, or if TASK=qa, which needs GPT-2's tokenizer, has another one; otherwise
+ * like tokenizer_file_open. */
 enum status tokenizer_source_open(const struct conf *conf, const struct model_dims *dims,
                                   struct tokenizer **out);
-/* tokenizer_source_keep — copies the files of the one that was opened to CHECKPOINT_DIR/tokenizer,
- * so that later commands find it; not the built-in one. */
+/* tokenizer_source_keep — copies the files of the open tokenizer to CHECKPOINT_DIR/tokenizer, so
+ * that later commands find it. Copies nothing for the built-in tokenizer. */
 enum status tokenizer_source_keep(const struct conf *conf, const struct tokenizer *tokenizer);
-/* tokenizer_source_open_kept — the one with the checkpoints of a folder, and its path; NULL and "":
- * there is none. A path without a tokenizer: it failed to open.
- * tokenizer_source_kept — the same: its path, and its identity, appended as _add does. */
+/* tokenizer_source_open_kept — opens the tokenizer with the checkpoints of a folder, and returns
+ * its path; NULL and "": there is none. If it fails to open, the path is set without a
+ * tokenizer. */
 enum status tokenizer_source_open_kept(const char *dir, char path[FILE_PATH_MAX],
                                        struct tokenizer **out);
+/* tokenizer_source_kept — returns the path of that tokenizer, and appends its identity to the
+ * settings as tokenizer_source_add does. */
 enum status tokenizer_source_kept(const char *dir, char path[FILE_PATH_MAX], struct text *settings);
-/* tokenizer_source_write_json — appends that of a GGUF file as tokenizer.json and
- * tokenizer_config.json. ST_BAD_DATA: they cannot hold it. */
+/* tokenizer_source_write_json — appends the tokenizer of a GGUF file as tokenizer.json and
+ * tokenizer_config.json. ST_BAD_DATA: these formats cannot represent it. */
 enum status tokenizer_source_write_json(const char *path, int64_t context_tokens, struct text *json,
                                         struct text *config);
-/* tokenizer_source_lack — the name of a model that is no GPT-2 and has no tokenizer of its own,
- * where TOKENIZER is not set: texts for it may not get GPT-2's unsaid (tokenizer_gpt2_check). Else
- * NULL. */
+/* tokenizer_source_lack — returns the name of the model if it is not a GPT-2 and has no tokenizer
+ * of its own, and TOKENIZER is not set. GPT-2's tokenizer must not be used for it without a warning
+ * (tokenizer_gpt2_check). Else returns NULL. */
 const char *tokenizer_source_lack(const struct conf *conf, const struct model_dims *dims);
-/* tokenizer_source_warn — where there is such a lack: a warning that `what` (a plural) is read and
- * written with GPT-2's tokens. */
+/* tokenizer_source_warn — if the model lacks a tokenizer, logs a warning that `what` (a plural) is
+ * read and written with GPT-2's tokens. */
 void tokenizer_source_warn(const struct conf *conf, const struct model_dims *dims,
                            const char *what);
-/* tokenizer_source_check — is it the one of the run that made a checkpoint with these settings (a
- * JSON object)? ST_BAD_SETTING: no. A warning: they name none, and this is not the built-in one. */
+/* tokenizer_source_check — checks that this is the tokenizer of the run that made a checkpoint with
+ * these settings (a JSON object). ST_BAD_SETTING: it is another one. Logs a warning if the settings
+ * name no tokenizer and this is not the built-in one. */
 enum status tokenizer_source_check(const struct tokenizer *tokenizer, const char *settings_json);
-/* tokenizer_source_add — appends ,"TOKENIZER":"…", its identity, to settings for a checkpoint;
- * nothing for the built-in one. */
+/* tokenizer_source_add — appends its identity, ,"TOKENIZER":"…", to the settings of a checkpoint;
+ * appends nothing for the built-in tokenizer. */
 void tokenizer_source_add(const struct tokenizer *tokenizer, struct text *out);
 
 #endif

@@ -1,4 +1,4 @@
-/* bench — `convoy bench`: starts the workers of this node, lets them measure their collectives,
+/* bench — `convoy bench`: starts the workers of this node, lets them measure their collectives, and
  * writes a table or JSON. Must not know how anything is measured (bench_run.h). */
 #include <errno.h>
 #include <sched.h>
@@ -27,20 +27,20 @@
 #define WORKERS_DEFAULT_MAX 8
 #define TIMEOUT_MS 60000
 
-/* What is asked for. */
+/* The requested measurement. */
 struct question {
     const struct conf *conf;
     int ranks;
-    bool is_gpu; /* each worker has one */
+    bool is_gpu; /* each worker has a GPU */
     struct bench_run_question what;
-    bool is_over_net; /* each worker a node of its own */
+    bool is_over_net; /* each worker acts as a node of its own */
     enum comm_net net;
 };
 
 /* The workers' results, in memory shared with the process that started them. */
 struct outcome {
     atomic_bool aborted;
-    atomic_int packed; /* addresses that are written */
+    atomic_int packed; /* number of addresses that are written */
     char addresses[BOARD_WORKERS_MAX][COMM_ADDRESS_MAX];
     int64_t address_bytes[BOARD_WORKERS_MAX];
     uint8_t secret[COMM_SECRET_BYTES];
@@ -51,7 +51,7 @@ struct outcome {
 
 static bool is_aborted(void *arg) { return atomic_load(&((struct outcome *)arg)->aborted); }
 
-/* Until every worker's address is there. */
+/* await_addresses — waits until every worker has written its address. */
 static enum status await_addresses(struct outcome *outcome, int ranks)
 {
     const int64_t end = clock_ms() + TIMEOUT_MS;
@@ -69,7 +69,7 @@ static enum status await_addresses(struct outcome *outcome, int ranks)
     return ST_OK;
 }
 
-/* A core for each worker, where there are as many: what Open MPI does too. */
+/* settle_on_core — pins each worker to a core if there are enough cores, as Open MPI does. */
 static void settle_on_core(int rank, int ranks)
 {
     cpu_set_t all, one;
@@ -85,7 +85,8 @@ static void settle_on_core(int rank, int ranks)
     }
 }
 
-/* One rank, from its transport's opening to its end. dev NULL: the host's memory. */
+/* work_on — runs one rank, from the opening of its transport to its end. dev NULL: buffers are in
+ * host memory. */
 static enum status work_on(struct outcome *outcome, const struct question *question, int rank,
                            int shm_fd, struct dev *dev)
 {
@@ -110,7 +111,7 @@ static enum status work_on(struct outcome *outcome, const struct question *quest
     struct bench_run_row rows[BENCH_RUN_ROWS_MAX];
     int rows_n = 0;
     TRY(comm_begin_open(&config, &comm, outcome->addresses[rank], &outcome->address_bytes[rank]));
-    /* a GPU's libraries have threads of their own, which would stay on that core */
+    /* the threads of a GPU's libraries would stay on that core */
     if (dev == NULL)
         settle_on_core(rank, ranks);
     enum status st = await_addresses(outcome, ranks);
@@ -143,7 +144,7 @@ static enum status work(struct outcome *outcome, const struct question *question
     return st;
 }
 
-/* The first that ends badly ends the others. */
+/* await — waits for the workers. If a worker fails, the others are aborted. */
 static enum status await(struct outcome *outcome, int started)
 {
     enum status st = ST_OK;
@@ -176,7 +177,7 @@ static enum status measure(struct outcome *outcome, const struct question *quest
     while (started < question->ranks && st == ST_OK) {
         pid_t pid = fork();
         if (pid == 0) {
-            /* A worker never returns: it logs its failure and exits here. */
+            /* The child process never returns: it logs its failure and exits here. */
             process_bind_to(parent);
             st = work(outcome, question, started, shm_fd);
             if (st != ST_OK && !atomic_exchange(&outcome->aborted, true))
@@ -195,7 +196,7 @@ static enum status measure(struct outcome *outcome, const struct question *quest
     return st != ST_OK ? st : ended;
 }
 
-/* ---- the answer ---- */
+/* ---- the result ---- */
 
 static void write_table(const struct outcome *outcome, int ranks, struct text *out)
 {
@@ -256,8 +257,9 @@ static enum status write_json(const struct outcome *outcome, int ranks, struct t
     return ST_OK;
 }
 
-/* GPUs, where there are several: between one and itself nothing moves, so then the host's memory is
- * measured, unless DEVICE or N_GPU_EACH_NODE asks for it. */
+/* takes_gpus — returns true if GPUs are measured, which needs several: a single GPU would send data
+ * only to itself. Then host memory is measured, unless DEVICE or N_GPU_EACH_NODE requests the
+ * GPU. */
 static bool takes_gpus(const struct conf *conf)
 {
     if (conf_i64(conf, CONF_DEVICE) != CONF_DEVICE_AUTO)
@@ -276,7 +278,7 @@ static int workers(const struct conf *conf, bool is_gpu)
     return cores < 2 ? 2 : cores > WORKERS_DEFAULT_MAX ? WORKERS_DEFAULT_MAX : cores;
 }
 
-/* add_size — Adds a size to measure; returns false if there are too many. */
+/* add_size — adds a size to measure. Returns false if there are too many sizes. */
 static bool add_size(struct bench_run_question *q, int64_t bytes)
 {
     if (q->sizes_n == BENCH_RUN_SIZES_MAX)
@@ -286,7 +288,7 @@ static bool add_size(struct bench_run_question *q, int64_t bytes)
     return true;
 }
 
-/* parse_size — Reads a size of n characters, a multiple of one element. */
+/* parse_size — reads a size of n characters; it must be a multiple of one element. */
 static bool parse_size(const char *text, size_t n, int64_t *out)
 {
     char one[32];
@@ -295,8 +297,8 @@ static bool parse_size(const char *text, size_t n, int64_t *out)
            *out % (int64_t)sizeof(float) == 0;
 }
 
-/* add_sizes — Adds one item of BENCH_SIZES, of n characters: SIZE, or the usual sizes in MIN-MAX.
- * Returns false if it is neither, or names no size. */
+/* add_sizes — adds one item of BENCH_SIZES, of n characters: SIZE, or the usual sizes in MIN-MAX.
+ * Returns false if it is neither, or contains no size. */
 static bool add_sizes(const char *item, size_t n, struct bench_run_question *out)
 {
     static const int64_t usual[] = {
@@ -319,7 +321,7 @@ static bool add_sizes(const char *item, size_t n, struct bench_run_question *out
     return out->sizes_n > before;
 }
 
-/* sizes_of — Reads BENCH_SIZES. */
+/* sizes_of — reads BENCH_SIZES. */
 static enum status sizes_of(const struct conf *conf, struct bench_run_question *out)
 {
     for (const char *at = conf_text(conf, CONF_BENCH_SIZES); *at != 0;) {
@@ -353,8 +355,8 @@ enum status bench_main(const struct conf *conf)
             "DEVICE=cuda says what is missing, BACKEND=auto measures the CPU's memory",
             conf_source(conf, CONF_BACKEND), conf_text(conf, CONF_DEVICE));
     const int ranks = workers(conf, is_gpu);
-    /* The largest buffer such that all workers' buffers together need at most half of the free
-     * memory. */
+    /* The largest buffer for which the buffers of all workers together need at most half of the
+     * free memory. */
     const int64_t pages = sysconf(_SC_AVPHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     int64_t left = pages * page, bytes = asked;
     int64_t group = cgroup_memory_free("/proc/self/cgroup", "/sys/fs/cgroup");

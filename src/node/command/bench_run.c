@@ -5,8 +5,9 @@
 #include "measure/measure_ranks.h"
 
 #define RUNS_MIN 5
-#define BUDGET_US 250000.0 /* for the timed runs of one row */
-#define WARM_UP_US 50000.0 /* before the first row: processes that start take cores meanwhile */
+#define BUDGET_US 250000.0 /* microseconds for the timed runs of one row */
+/* microseconds before the first row: starting processes still compete for cores */
+#define WARM_UP_US 50000.0
 #define WARM_UP_RUNS 33
 
 struct bench {
@@ -14,8 +15,8 @@ struct bench {
     struct measure_collective_memory memory;
 };
 
-/* Repeats a small call until WARM_UP_US have passed. The median is the same on all ranks, so all
- * end after the same call. */
+/* warm_up — repeats a small call until WARM_UP_US have passed. The median is the same on all ranks,
+ * so all ranks stop after the same call. */
 static enum status warm_up(const struct bench *b)
 {
     const struct measure_collective_call call = {

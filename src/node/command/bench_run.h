@@ -1,5 +1,5 @@
-/* bench_run — one rank's part of `convoy bench`: run every collective at every size, check the
- * result, then time it. Must not know how ranks were started, nor the output format. */
+/* bench_run — one rank's part of `convoy bench`: runs every collective at every size, checks the
+ * result, then times it. Must not know how ranks were started, nor the output format. */
 #ifndef CONVOY_NODE_BENCH_RUN_H
 #define CONVOY_NODE_BENCH_RUN_H
 
@@ -11,22 +11,23 @@
 #define BENCH_RUN_ROWS_MAX (BENCH_RUN_COLLECTIVES * BENCH_RUN_SIZES_MAX)
 
 struct bench_run_question {
-    int64_t bytes_max; /* sizes up to it are measured */
+    int64_t bytes_max; /* largest size that is measured */
     int sizes_n;
-    int64_t sizes[BENCH_RUN_SIZES_MAX]; /* bytes: whole elements of fp32 */
+    int64_t sizes[BENCH_RUN_SIZES_MAX]; /* sizes in bytes: whole elements of fp32 */
 };
 
-/* Times are of the slowest rank, from the moment that all ranks have left a barrier. */
+/* Times are those of the slowest rank, measured from the moment when all ranks have left a
+ * barrier. */
 struct bench_run_row {
     enum bus_collective collective;
     int runs;
-    int64_t bytes; /* of the whole buffer */
+    int64_t bytes; /* bytes of the whole buffer */
     double median_us, best_us;
     int64_t wrong; /* wrong elements, over all ranks */
 };
 
-/* Measures fp32 in place, in memory of comm_alloc (of dev, if that has its own; NULL: the host's).
- * All ranks get the same rows. */
+/* bench_run — measures fp32 in place, in memory of comm_alloc (in the memory of dev if that is
+ * discrete; NULL: in host memory). All ranks get the same rows. */
 enum status bench_run(struct comm *comm, struct dev *dev, const struct bench_run_question *question,
                       struct bench_run_row *rows, int *rows_n);
 

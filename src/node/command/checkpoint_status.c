@@ -1,7 +1,7 @@
-/* checkpoint_status — `convoy status DIR`: what a folder of checkpoints shows of its run, whether
- * that run still trains or not. Reads manifests, sizes and headers, not all the data, and takes no
- * lock, so it does not disturb a run. Must not know HTTP. Read checkpoint_status_main first, at the
- * foot. */
+/* checkpoint_status — `convoy status DIR`: reports a run from its folder of checkpoints, whether
+ * the run still trains or not. Reads manifests, sizes and headers, not all the data, and locks
+ * nothing, so it does not disturb a run. Must not know HTTP. Read checkpoint_status_main first, at
+ * the foot. */
 #include "node/command.h"
 
 #include <inttypes.h>
@@ -21,27 +21,27 @@
 #include "serve/chart.h"
 #include "train/weights/load.h"
 
-#define CHECKPOINTS_MAX 1000 /* listed */
+#define CHECKPOINTS_MAX 1000 /* the most that are listed */
 #define SHOWN_MAX 8
-#define HISTORY_NAME "history.json" /* curves that the node keeps beside its checkpoints */
+#define HISTORY_NAME "history.json" /* curves that the node keeps next to its checkpoints */
 #define HISTORY_BYTES_MAX ((size_t)4 << 20)
 
 struct checkpoint_dir {
     const char *dir;
-    struct ckpt_meta meta; /* of the newest */
+    struct ckpt_meta meta; /* metadata of the newest checkpoint */
     struct model_dims dims;
     char path[FILE_PATH_MAX];
-    int64_t wall_ms; /* when the newest was committed */
+    int64_t wall_ms; /* time at which the newest checkpoint was committed */
     int64_t step[CHECKPOINTS_MAX];
-    int steps_n;               /* valid */
-    struct damage_list damage; /* of those that are not */
-    char phase[32];            /* the last one that the history has; "": not known */
-    char error[256];           /* the last one of the history; "": none */
-    char *history;             /* owned; NULL: none is kept */
+    int steps_n;               /* number of valid checkpoints */
+    struct damage_list damage; /* the invalid checkpoints */
+    char phase[32];            /* last phase in the history; "": unknown */
+    char error[256];           /* last error in the history; "": none */
+    char *history;             /* owned; NULL: there is no history */
     size_t history_bytes;
 };
 
-/* ---- looking ---- */
+/* ---- reading ---- */
 
 static bool is_checkpoint(const char *dir)
 {
@@ -50,7 +50,7 @@ static bool is_checkpoint(const char *dir)
            file_exists(manifest);
 }
 
-/* add_checkpoint — a ckpt_visit. */
+/* add_checkpoint — adds a checkpoint to the report. A ckpt_visit. */
 static enum status add_checkpoint(void *arg, int64_t step, const struct ckpt *ckpt)
 {
     struct checkpoint_dir *f = arg;
@@ -76,7 +76,7 @@ static enum status add_checkpoint(void *arg, int64_t step, const struct ckpt *ck
     return ST_OK;
 }
 
-/* read_one — dir is a checkpoint itself. */
+/* read_one — reads a folder that is a checkpoint itself. */
 static enum status read_one(struct checkpoint_dir *f)
 {
     struct ckpt *ckpt = NULL;
@@ -88,8 +88,8 @@ static enum status read_one(struct checkpoint_dir *f)
     return st;
 }
 
-/* read_end — how the run has ended, by the last phase among the events of its history. A run that a
- * signal has stopped after a checkpoint is not a failed one. */
+/* read_end — determines how the run ended, from the last phase among the events of its history. A
+ * run that a signal stopped after a checkpoint has not failed. */
 static void read_end(struct checkpoint_dir *f)
 {
     cJSON *root = NULL;
@@ -116,9 +116,9 @@ static void read_end(struct checkpoint_dir *f)
     cJSON_Delete(root);
 }
 
-/* ---- showing ---- */
+/* ---- output ---- */
 
-/* show_settings — {"OPTIMIZER":"adamw","LR":0.001} as NAME=VALUE pairs. */
+/* show_settings — writes {"OPTIMIZER":"adamw","LR":0.001} as NAME=VALUE pairs. */
 static void show_settings(struct text *t, const char *json)
 {
     cJSON *root = NULL;
@@ -131,7 +131,7 @@ static void show_settings(struct text *t, const char *json)
     text_add(t, "settings   ");
     cJSON_ArrayForEach(item, root)
     {
-        if (item->string[0] < 'A' || item->string[0] > 'Z') /* what is noted besides settings */
+        if (item->string[0] < 'A' || item->string[0] > 'Z') /* not a setting */
             continue;
         if (cJSON_IsString(item))
             text_add(t, " %s=%s", item->string, item->valuestring);
@@ -181,7 +181,7 @@ static void add_raw(cJSON *root, const char *key, const char *json)
     status_clear();
 }
 
-/* add_text — null where nothing is known. */
+/* add_text — adds a text member; null if the value is unknown. */
 static void add_text(cJSON *root, const char *key, const char *value)
 {
     char quoted[6 * FILE_PATH_MAX + 3];
@@ -189,7 +189,8 @@ static void add_text(cJSON *root, const char *key, const char *value)
     cJSON_AddRawToObject(root, key, value[0] ? quoted : "null");
 }
 
-/* is_failed — a run that was started again has another phase after that. */
+/* is_failed — returns true if the run has failed. A run that was started again has a later
+ * phase. */
 static bool is_failed(const struct checkpoint_dir *f) { return strcmp(f->phase, "failed") == 0; }
 
 static void show_json(struct text *t, const struct checkpoint_dir *f)
@@ -223,7 +224,7 @@ static void show_json(struct text *t, const struct checkpoint_dir *f)
     cJSON_free(json);
 }
 
-/* check_run — call it after the report was shown. */
+/* check_run — returns the status of the run. Call it after the report was shown. */
 static enum status check_run(const struct checkpoint_dir *f)
 {
     const int damaged_n = f->damage.n;

@@ -1,11 +1,15 @@
-/* eval — `convoy eval`: how good a trained model is on VAL_DATA, as one line or JSON=1.
+/* eval — `convoy eval`: measures the quality of a trained model on VAL_DATA, and prints it as one
+ * line or JSON=1.
  *
- * A language model: the mean loss of every token of every whole window, as EVAL_EVERY measures it
- * while training, and its exponential, the perplexity. On multiple-choice questions (HellaSwag):
- * how often it finds the right ending (struct choices). A question-answering model: exact match and
- * F1 (eval_qa.h), and with OUT the answers as SQuAD's own scripts read them. The result is a
- * function of the weights, data, SEQ_LEN and BATCH_SIZE alone, so that it can be compared; progress
- * goes to the log. Must not know how weights or data are read. */
+ *   language model          the mean loss of every token of every whole window, as EVAL_EVERY
+ *                           measures it during training, and its exponential, the perplexity
+ *   multiple choice         (HellaSwag) the share of questions for which a language model finds the
+ *                           right ending (struct choices)
+ *   question answering      exact match and F1 (eval_qa.h), and with OUT the answers in the format
+ *                           of SQuAD's own scripts
+ *
+ * The result depends only on the weights, data, SEQ_LEN and BATCH_SIZE, so that results can be
+ * compared; progress goes to the log. Must not know how weights or data are read. */
 #include <math.h>
 #include <stdlib.h>
 #include <signal.h>
@@ -38,19 +42,21 @@
 struct eval {
     const struct conf *conf;
     struct model_source source;
-    struct trainer_config config; /* what training would use: SEQ_LEN, BATCH_SIZE */
+    /* configuration of a training run with these settings: SEQ_LEN, BATCH_SIZE */
+    struct trainer_config config;
     struct dev *dev;
     struct step *step;
-    struct feed *feed;                 /* LM */
-    struct multiple_choice *questions; /* LM, where VAL_DATA has them */
-    struct squad *squad;               /* QA */
+    struct feed *feed;                 /* for a language model */
+    struct multiple_choice *questions; /* for a language model, if VAL_DATA has questions */
+    struct squad *squad;               /* for question answering */
     struct squad_window_set *windows;
-    cJSON *answers; /* QA with OUT; else NULL */
+    cJSON *answers; /* for question answering with OUT; else NULL */
     int64_t told_ms;
     int64_t batches_n;
 };
 
-/* go_on — between batches: log the progress every few seconds. */
+/* go_on — logs the progress every few seconds. Called between batches. Returns false if a signal
+ * came. */
 static bool go_on(struct eval *e, const char *what, int64_t done, int64_t total)
 {
     int64_t now_ms = clock_ms();
@@ -75,8 +81,8 @@ static bool reading(void *arg, int64_t bytes_done, int64_t bytes_total)
 
 /* ---- opening ---- */
 
-/* learnt_tokens — SEQ_LEN of the run that made the checkpoint: beyond it the model has learnt no
- * positions. 0: unknown. */
+/* learnt_tokens — returns SEQ_LEN of the run that made the checkpoint; the model has learnt no
+ * positions beyond it. 0: unknown. */
 static int64_t learnt_tokens(const struct model_source *source)
 {
     cJSON *settings;
@@ -103,7 +109,7 @@ static enum status open_model(struct eval *e)
                     conf_text(e->conf, CONF_TASK), conf_source(e->conf, CONF_TASK),
                     e->source.dims.name, names[task]);
     TRY(config_map_trainer(e->conf, &e->source.dims, false, &e->config));
-    /* nothing is kept for a backward pass */
+    /* no activations are kept, because there is no backward pass */
     e->config.step.recompute = (struct model_recomputed){0};
     int64_t learnt = learnt_tokens(&e->source);
     if (!conf_is_set(e->conf, CONF_SEQ_LEN) && learnt > 0)
@@ -148,7 +154,7 @@ static enum status open_step(struct eval *e)
     TRY(memory_check_command(
         "eval", &plan, e->dev,
         "a smaller BATCH_SIZE or SEQ_LEN needs less, and a smaller model does"));
-    /* While a model is loaded no code looks for a signal, and there is nothing to lose. */
+    /* While a model is loaded no code checks for a signal, and no result can be lost. */
     signal(SIGINT, SIG_DFL);
     signal(SIGTERM, SIG_DFL);
     if (!process_ignores(SIGHUP))
@@ -163,9 +169,9 @@ static enum status open_step(struct eval *e)
     return ST_OK;
 }
 
-/* ---- the answer ---- */
+/* ---- the result ---- */
 
-/* add_model — what was measured: model, step and data, the same for every task. */
+/* add_model — adds the members that are the same for every task: model, step and data. */
 static void add_model(const struct eval *e, cJSON *out)
 {
     int64_t step = model_source_step(&e->source);
@@ -179,7 +185,8 @@ static void add_model(const struct eval *e, cJSON *out)
     json_add_i64(out, "seq_len", e->config.step.seq_tokens);
 }
 
-/* add_exact — all digits, so that programs can compare bits; cJSON would round the last ones. */
+/* add_exact — adds a number with all digits, so that programs can compare bits; cJSON would round
+ * the last ones. */
 static void add_exact(cJSON *out, const char *key, double value)
 {
     if (isfinite(value))
@@ -188,7 +195,7 @@ static void add_exact(cJSON *out, const char *key, double value)
         cJSON_AddNullToObject(out, key);
 }
 
-/* Ends the line with the model, its step and the data. */
+/* add_source — ends the line with the model, its step and the data. */
 static void add_source(const struct eval *e, const char *data, struct text *line)
 {
     text_add(line, "  model %s", e->source.dims.name);
@@ -197,7 +204,7 @@ static void add_source(const struct eval *e, const char *data, struct text *line
     text_add(line, "  data %s\n", data);
 }
 
-/* Prints the line for people or, with JSON=1, the object; frees both. */
+/* print_answer — prints the line for people or, with JSON=1, the object; frees both. */
 static enum status print_answer(const struct eval *e, struct text *line, cJSON *object)
 {
     if (conf_i64(e->conf, CONF_JSON)) {
@@ -262,7 +269,7 @@ static enum status open_questions(struct eval *e)
     struct squad_window_config cut = {.seq_tokens = feed.seq_tokens,
                                       .stride_tokens = feed.stride_tokens,
                                       .vocab = feed.vocab,
-                                      .is_training = false, /* every question is asked */
+                                      .is_training = false, /* every question is evaluated */
                                       .progress = reading,
                                       .progress_arg = e};
     TRY(config_map_name_setting(squad_open(&source, &e->squad), true));
@@ -316,7 +323,7 @@ static enum status measure_answers(struct eval *e)
     struct eval_qa_result result;
     const char *out = conf_text(e->conf, CONF_OUT);
     bool is_kept = out[0] != 0;
-    if (is_kept) /* cJSON_Print's way to write a member */
+    if (is_kept) /* cJSON_Print writes a member like this */
         TRY(file_check_own("OUT", out, "a file of answers of convoy eval", "\":\t\"", 4));
     TRY(open_questions(e));
     TRY(open_step(e));
@@ -347,19 +354,22 @@ static enum status measure_answers(struct eval *e)
 
 /* ---- multiple choice ---- */
 
-/* How often a language model finds the right ending of questions. Each ending is a sample: the
- * context, then the ending. Its loss is the sum over the ending's tokens.
+/* State of a multiple-choice evaluation: the share of questions for which a language model finds
+ * the right ending. Each ending is a sample: the context, then the ending. Its loss is the sum over
+ * the ending's tokens.
  *   acc       the right ending has the smallest sum
- *   acc_norm  the right ending has the smallest mean a token, as llm.c counts it
- * Of equal losses the first ending counts. */
+ *   acc_norm  the right ending has the smallest mean per token, as llm.c counts it
+ *
+ * If losses are equal, the first ending counts. */
 struct choices {
     struct eval *e;
     struct batch batch;
     float *losses; /* (BATCH_SIZE, SEQ_LEN) */
-    double *sum;   /* of each ending of all questions, in their order */
+    double *sum;   /* loss sum of each ending of all questions, in their order */
     int64_t sums_n, done_n;
     int64_t questions_n, correct_n, correct_norm_n;
-    int64_t cut_n; /* endings for which the context lost its first tokens: longer than SEQ_LEN */
+    /* endings whose context lost its first tokens because the sample was longer than SEQ_LEN */
+    int64_t cut_n;
 };
 
 static enum status allocate_choices(struct choices *c)
@@ -380,7 +390,7 @@ static enum status allocate_choices(struct choices *c)
     return ST_OK;
 }
 
-/* Computes the sums of the samples that the batch holds, and empties it. */
+/* run_batch — computes the sums of the samples in the batch, and empties it. */
 static enum status run_batch(struct choices *c)
 {
     int64_t t = c->e->config.step.seq_tokens;
@@ -407,7 +417,7 @@ static enum status run_choices(struct choices *c)
     for (int64_t i = 0; i < multiple_choice_count(c->e->questions); i++) {
         multiple_choice_get(c->e->questions, i, &q);
         for (int k = 0; k < q.endings_n; k++) {
-            /* One sample: a row of the batch. Targets are only those of the ending. */
+            /* One sample is a row of the batch. Only the ending has targets. */
             int64_t ending_n = q.ending_n[k], room = t + 1 - ending_n,
                     context_n = q.context_n < room ? q.context_n : room;
             int32_t *tokens = c->batch.host.tokens + c->batch.samples * t;
@@ -486,7 +496,7 @@ static enum status measure_choices(struct eval *e)
     enum status st = multiple_choice_open(&config, &e->questions);
     tokenizer_close(tokenizer);
     TRY(config_map_name_setting(st, true));
-    /* A sample has as many tokens as the longest question needs, unless SEQ_LEN is set. */
+    /* A sample has the number of tokens of the longest question, unless SEQ_LEN is set. */
     int64_t longest = multiple_choice_tokens(e->questions) - 1;
     if (!conf_is_set(e->conf, CONF_SEQ_LEN) && longest < e->config.step.seq_tokens)
         e->config.step.seq_tokens = longest;

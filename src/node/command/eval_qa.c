@@ -14,13 +14,13 @@ struct questions {
     struct eval_qa_result *result;
     struct batch batch;
     float *logits;               /* (batch_samples, T, 2) */
-    int64_t example_i;           /* the question whose windows are computed */
-    struct squad_span_best best; /* of it */
+    int64_t example_i;           /* the question whose windows are being computed */
+    struct squad_span_best best; /* best spans of that question */
     struct squad_score_text *gold;
     int64_t gold_cap;
 };
 
-/* rules_of — V2 when a question has no answer, else V1. */
+/* rules_of — returns V2 if a question has no answer, else V1. */
 static enum squad_score_rules rules_of(const struct squad *squad)
 {
     for (int64_t i = 0; i < squad_examples(squad); i++)
@@ -31,7 +31,7 @@ static enum squad_score_rules rules_of(const struct squad *squad)
 
 /* ---- one question ---- */
 
-/* answer_of — the best span as bytes of the context; empty: no answer. */
+/* answer_of — returns the best span as bytes of the context; empty: no answer. */
 static struct squad_score_text answer_of(const struct questions *q)
 {
     const struct squad_span *span = &q->best.span[0];
@@ -51,7 +51,7 @@ static void add_score(struct eval_qa_sums *sums, const struct squad_score *score
     sums->f1 += score->f1;
 }
 
-/* finish — all windows of the question were seen. */
+/* finish — scores a question after all its windows were computed. */
 static enum status finish(struct questions *q)
 {
     const struct squad_example *example = squad_example(q->config->squad, q->example_i);
@@ -81,7 +81,7 @@ static enum status finish(struct questions *q)
 
 /* ---- windows ---- */
 
-/* run_batch — samples of the batch from window `first` on. The labels are not looked at. */
+/* run_batch — computes the windows of one batch, from window `first` on. The labels are ignored. */
 static enum status run_batch(struct questions *q, int64_t first)
 {
     const struct eval_qa_config *c = q->config;

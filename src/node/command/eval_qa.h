@@ -1,9 +1,9 @@
-/* eval_qa — a model's answers to questions, and their scores.
+/* eval_qa — computes a model's answers to questions, and their scores.
  *
- * Every window of a question goes through the model. The answer is the best span over all windows,
- * or none where the data has questions without an answer and the null score is higher
- * (squad.h). Scores are SQuAD's: by the rules of v2.0 when a question has no
- * answer, else of v1.1. Must not know where the model or the questions come from. */
+ * Every window of a question goes through the model. The answer is the best span over all windows.
+ * There is no answer if the data have questions without an answer and the null score is higher
+ * (squad.h). Scores follow SQuAD's rules of v2.0 if a question has no answer, else of v1.1. Must
+ * not know where the model or the questions come from. */
 #ifndef CONVOY_NODE_EVAL_QA_H
 #define CONVOY_NODE_EVAL_QA_H
 
@@ -19,8 +19,8 @@
 struct eval_qa_config {
     struct step *step;
     const struct squad *squad;
-    const struct squad_window_set *windows; /* of all examples, in their order */
-    int64_t batch_samples, seq_tokens;      /* as the step's */
+    const struct squad_window_set *windows; /* windows of all examples, in their order */
+    int64_t batch_samples, seq_tokens;      /* sizes of the step */
     cJSON *answers; /* NULL, or an object that gets "id": "answer" for every question */
     bool (*go_on)(void *arg, int64_t windows_done, int64_t windows_n); /* false: stop, ST_RETRY */
     void *arg;

@@ -1,10 +1,9 @@
-/* export — `convoy export`: a checkpoint → a Hugging Face folder that the model's class in
- * transformers loads.
+/* export — `convoy export`: converts a checkpoint to a Hugging Face folder that the model's class
+ * in transformers loads.
  *
- * The checkpoint's tensors are written as they lie, piece by piece, under transformers' names. The
- * tokenizer's files are those that came with the model, or the built-in ones for a GPT-2 with its
- * vocabulary.
- * Must not know how files are written. */
+ * The checkpoint's tensors are written unchanged, in chunks, under transformers' names. The
+ * tokenizer's files are the files that came with the model, or the built-in ones for a GPT-2 with
+ * its vocabulary. Must not know how files are written. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,36 +27,39 @@
 #define FINITE_ELEMS 4096
 #define TOKENIZER_JSON_BYTES_MAX (64 << 20)
 #define END_OF_TEXT 50256 /* GPT-2's end-of-text token, if the vocabulary has it */
-#define DROPOUT_USUAL 0.1 /* GPT-2's own, for a model that was imported and not trained here */
+/* GPT-2's own value, for a model that was imported and not trained here */
+#define DROPOUT_USUAL 0.1
 
-/* One tensor of the checkpoint on its way. */
+/* One tensor of the checkpoint that is being copied. */
 struct tensor_copy {
     const struct ckpt *ckpt;
     const struct safetensors_entry *entry;
     struct weights_finite finite;
 };
 
-/* One folder to be made. */
+/* One export. */
 struct export
 {
     struct ckpt *ckpt;
     struct model_dims dims;
     struct param_table table;
-    struct tensor_copy *copy; /* of each parameter, as source and name */
+    struct tensor_copy *copy; /* source of each parameter, in the order of source and name */
     struct safetensors_source *source;
-    char(*name)[PARAM_NAME_MAX + 16]; /* of the tensors, with prefix */
+    char(*name)[PARAM_NAME_MAX + 16]; /* full names of the tensors, with prefix */
     struct text text[FILES_MAX];
     struct hf_save_file file[FILES_MAX];
     int files_n;
     struct tokenizer_file tokenizer[TOKENIZER_FILES_MAX];
     int tokenizer_n;
-    char kept[FILE_PATH_MAX]; /* the folder of its files */
-    struct tokenizer *opened; /* the run's, from there; NULL: none is, or it cannot be read */
-    bool is_other;            /* that is not the run's */
-    bool is_built_in;         /* the run's is GPT-2's */
+    char kept[FILE_PATH_MAX]; /* folder with the files of the tokenizer */
+    /* tokenizer of the run, from that folder; NULL: there is none, or it cannot be read */
+    struct tokenizer *opened;
+    bool is_other;    /* the tokenizer in that folder is not the run's */
+    bool is_built_in; /* the run's tokenizer is GPT-2's */
 };
 
-/* config_of — the model as a config.json says it; the order of architectures is the same. */
+/* config_of — returns the contents of config.json for the model. Both enums list the architectures
+ * in the same order. */
 static struct hf_config config_of(const struct model_dims *dims)
 {
     const struct model_features *features = &dims->features;
@@ -95,7 +97,7 @@ static struct hf_config config_of(const struct model_dims *dims)
     return config;
 }
 
-/* read_tensor — a piece, in order, as it lies in the checkpoint; checks that it is finite. */
+/* read_tensor — copies the next chunk of a tensor unchanged; checks that it is finite. */
 static enum status read_tensor(void *arg, int64_t first, int64_t n, void *out)
 {
     struct tensor_copy *t = arg;
@@ -113,8 +115,8 @@ static enum status read_tensor(void *arg, int64_t first, int64_t n, void *out)
     return weights_finite_check(&t->finite, ckpt_path(t->ckpt), t->entry->name);
 }
 
-/* list_sources — every parameter of the checkpoint under transformers' name; the heads' stand
- * outside "transformer". */
+/* list_sources — lists every parameter of the checkpoint under transformers' name; the names of the
+ * heads have no prefix "transformer". */
 static enum status list_sources(struct export *ex)
 {
     const struct hf_names *names = hf_names_of(config_of(&ex->dims).arch);
@@ -139,7 +141,7 @@ static enum status list_sources(struct export *ex)
     return ST_OK;
 }
 
-/* next_file — one more file, for the caller to fill. */
+/* next_file — adds a file, which the caller fills. */
 static struct text *next_file(struct export *ex, const char *name)
 {
     ASSERTF(ex->files_n < FILES_MAX, "%s", name);
@@ -148,7 +150,8 @@ static struct text *next_file(struct export *ex, const char *name)
     return &ex->text[ex->files_n++];
 }
 
-/* settings_of — of the run; NULL: they cannot be read. The caller deletes them. */
+/* settings_of — returns the settings of the run; NULL: they cannot be read. The caller deletes
+ * them. */
 static cJSON *settings_of(const struct ckpt *ckpt)
 {
     const char *json = ckpt_meta(ckpt)->settings_json;
@@ -158,7 +161,7 @@ static cJSON *settings_of(const struct ckpt *ckpt)
     return settings;
 }
 
-/* dropout_of — what the run trained with. */
+/* dropout_of — returns the dropout with which the run was trained. */
 static double dropout_of(const struct export *ex)
 {
     cJSON *settings = settings_of(ex->ckpt);
@@ -173,7 +176,7 @@ static double dropout_of(const struct export *ex)
 static void write_config(struct export *ex)
 {
     const struct hf_config config = config_of(&ex->dims);
-    /* Transformers 5 checks this of Llama alone, and although it is given head_dim. */
+    /* Transformers 5 checks this only for Llama, although it reads head_dim. */
     if (ex->dims.arch == MODEL_ARCH_LLAMA && ex->dims.embed % ex->dims.heads != 0)
         LOG_WARN("transformers 5 does not load this Llama: its width of %lld is not a multiple of "
                  "its %lld heads; transformers 4 and Convoy do. For transformers 5 train with "
@@ -184,14 +187,14 @@ static void write_config(struct export *ex)
         hf_config_write_generation(&config, next_file(ex, "generation_config.json"));
 }
 
-/* find_tokenizer — the kept one, if it is the one that the settings name. One that cannot be read
- * is taken, with a warning. */
+/* find_tokenizer — opens the tokenizer in the folder if it is the tokenizer that the settings name.
+ * If it cannot be read, its files are used with a warning. */
 static enum status find_tokenizer(struct export *ex)
 {
     char parent[FILE_PATH_MAX], path[FILE_PATH_MAX];
     struct text identity = {0};
     struct tokenizer *tokenizer = NULL;
-    /* Where the tokenizer's files are kept: beside the checkpoint, in its parent. */
+    /* The tokenizer's files are in the parent folder of the checkpoint. */
     text_copy(parent, sizeof parent, ckpt_path(ex->ckpt));
     for (size_t n = strlen(parent); n > 1 && parent[n - 1] == '/'; n--)
         parent[n - 1] = 0;
@@ -221,8 +224,8 @@ static enum status find_tokenizer(struct export *ex)
     return ST_OK;
 }
 
-/* write_gguf_tokenizer — of a GGUF file's keys, in the form of Hugging Face's programs. A tokenizer
- * that could not be opened is not written. */
+/* write_gguf_tokenizer — writes the tokenizer in a GGUF file's keys in the format of Hugging Face's
+ * programs. A tokenizer that could not be opened is not written. */
 static enum status write_gguf_tokenizer(struct export *ex)
 {
     char path[FILE_PATH_MAX];
@@ -243,7 +246,7 @@ static enum status write_gguf_tokenizer(struct export *ex)
     return ST_OK;
 }
 
-/* write_tokenizer — the files that came with the model; else the built-in one. */
+/* write_tokenizer — writes the files that came with the model, else the built-in tokenizer. */
 static enum status write_tokenizer(struct export *ex)
 {
     if (ex->is_other) {
@@ -252,7 +255,7 @@ static enum status write_tokenizer(struct export *ex)
     }
     TRY(tokenizer_files_read(ex->kept, ex->tokenizer, &ex->tokenizer_n));
     if (ex->tokenizer_n == 0) {
-        /* The built-in one, for a model that has its vocabulary. */
+        /* The built-in tokenizer, for a model that has its vocabulary. */
         struct tokenizer *gpt2;
         if (ex->dims.arch != MODEL_ARCH_GPT2 || ex->dims.vocab < TOKENIZER_GPT2_VOCAB) {
             LOG_INFO(
@@ -277,7 +280,7 @@ static enum status write_tokenizer(struct export *ex)
     for (int i = 0; i < ex->tokenizer_n; i++) {
         const struct tokenizer_file *file = &ex->tokenizer[i];
         if (strcmp(file->name, TOKENIZER_FILES_GGUF) == 0)
-            continue; /* of no use beside the others */
+            continue; /* not needed, because the other files are written */
         struct text *text = next_file(ex, file->name);
         text->limit = file->bytes + 64;
         text_add_bytes(text, file->data, file->bytes);
@@ -289,11 +292,11 @@ static enum status run(struct export *ex, const char *from, const char *to)
 {
     char count[32];
     struct memory_plan plan;
-    TRY(hf_save_check(to)); /* before anything long */
+    TRY(hf_save_check(to)); /* before any long work */
     memory_plan_convert(&plan);
     TRY(memory_check_command("export", &plan, NULL, "free some memory, or raise the limit"));
     TRY(weights_checkpoint(from, &ex->ckpt, &ex->dims));
-    /* Transformers' GPT-2 has one form. */
+    /* Transformers' GPT-2 has only one set of features. */
     const struct model_features *p = &ex->dims.features;
     const char *what = p->mlp != MODEL_MLP_GELU_TANH           ? "ACTIVATION=relu2"
                        : p->position != MODEL_POSITION_LEARNED ? "POSITIONS=rope"
@@ -311,7 +314,8 @@ static enum status run(struct export *ex, const char *from, const char *to)
     TRY(model_ops(&ex->dims)->describe(&ex->dims, &ex->table));
     TRY(list_sources(ex));
     TRY(find_tokenizer(ex));
-    /* Marks that the model does not name are those of the run's tokenizer, else of GPT-2. */
+    /* If the model names no begin and end tokens, they are the tokens of the run's tokenizer, else
+     * of GPT-2's. */
     struct model_marks *marks = &ex->dims.marks;
     uint32_t begin = TOKENIZER_NONE, end = TOKENIZER_NONE;
     if (!marks->has_bos && marks->eos_n <= 0) {

@@ -1,10 +1,10 @@
-/* generate — `convoy generate`: text from a checkpoint or a Hugging Face folder, to stdout as it
- * comes.
+/* generate — `convoy generate`: writes text from a checkpoint or a Hugging Face folder to stdout,
+ * token by token.
  *
- * The model sees the last CONTEXT tokens. Up to that many a token costs one pass over the weights;
- * beyond it, where every token changes its position, a forward pass over all that is seen
- * (decoder.h). Which token comes is a function of the weights, PROMPT, TEMPERATURE, TOP_K, TOP_P
- * and SEED. Must not know training. */
+ * The model sees the last CONTEXT tokens. Up to that length, a token costs one pass over the
+ * weights. Beyond it, every token changes its position, so a token costs a forward pass over the
+ * whole context (decoder.h). The chosen tokens depend only on the weights, PROMPT, TEMPERATURE,
+ * TOP_K, TOP_P and SEED. Must not know training. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,29 +24,29 @@
 #include "train/generate/decoder.h"
 #include "train/generate/sampling.h"
 
-#define TOKENS_MAX 1000000 /* that are written */
+#define TOKENS_MAX 1000000 /* most tokens that are written */
 
 struct writer {
     struct tokenizer *tokenizer;
     struct dev *dev;
     struct decoder *decoder;
     float *work;     /* (V) */
-    int32_t *tokens; /* prompt and what was written */
+    int32_t *tokens; /* tokens of the prompt and of the text written so far */
     int64_t tokens_n, tokens_cap;
-    uint8_t held[2 * BPE_TOKEN_BYTES_MAX]; /* bytes not yet shown: longer than any token */
+    uint8_t held[2 * BPE_TOKEN_BYTES_MAX]; /* bytes not yet shown: room for more than any token */
     size_t held_n;
     struct model_marks marks;
 };
 
 /* ---- prompt and text ---- */
 
-/* Show the bytes of one token as far as they are whole characters. */
+/* show — prints the bytes of one token, as far as they are whole characters. */
 static enum status show(struct writer *w, int32_t token)
 {
     size_t n = 0;
     const uint8_t *bytes = tokenizer_bytes(w->tokenizer, (uint32_t)token, &n);
     if (!bytes)
-        return ST_OK; /* an id that the vocabulary leaves out */
+        return ST_OK; /* the vocabulary does not contain this id */
     ASSERTF(n <= sizeof w->held - w->held_n, "token %d held %zu", (int)token, w->held_n);
     memcpy(w->held + w->held_n, bytes, n);
     w->held_n += n;
@@ -57,7 +57,8 @@ static enum status show(struct writer *w, int32_t token)
     return ST_OK;
 }
 
-/* PROMPT as tokens, or the token that begins a text; with space for `more` tokens after them. */
+/* read_prompt — reads PROMPT as tokens, or the token that begins a text, with space for `more`
+ * tokens after them. */
 static enum status read_prompt(struct writer *w, const char *prompt, int64_t more, int64_t vocab)
 {
     size_t n = strlen(prompt), ids_n = 0, cap = tokenizer_prompt_cap(w->tokenizer, n);
@@ -88,7 +89,7 @@ static enum status read_prompt(struct writer *w, const char *prompt, int64_t mor
     return ST_OK;
 }
 
-/* is_end — the model ended the text. */
+/* is_end — returns true if the token ends the text. */
 static bool is_end(const struct writer *w, int32_t token)
 {
     for (int i = 0; i < w->marks.eos_n; i++)
@@ -103,7 +104,7 @@ static enum status write_text(struct writer *w, const struct conf *conf, int64_t
     const char *prompt = conf_text(conf, CONF_PROMPT);
     TRY(print_bytes(prompt, strlen(prompt)));
     for (int64_t i = 0; i < more; i++) {
-        /* The vocabulary's padding has no bytes and is never chosen. */
+        /* Choose only ids of the tokenizer: the vocabulary's padding has no bytes. */
         const float *logits = NULL;
         TRY(decoder_logits(w->decoder, w->tokens, w->tokens_n, &logits));
         double u =
@@ -150,7 +151,7 @@ static enum status run(struct writer *w, struct model_source *source, const stru
     w->marks = dims->marks;
     TRY(read_prompt(w, conf_text(conf, CONF_PROMPT), more, dims->vocab));
     TRY(device_open(conf, 0, 0, &w->dev));
-    /* What lies further back than the context has no effect on the text. */
+    /* Tokens before the context have no effect on the text. */
     if (w->tokens_n > dims->context)
         LOG_WARN("PROMPT has %lld tokens, but the model's context %lld: only the last %lld count",
                  (long long)w->tokens_n, (long long)dims->context, (long long)dims->context);

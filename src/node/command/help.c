@@ -1,5 +1,5 @@
-/* help — texts that `convoy help` prints: the settings and examples of a command, the manual page
- * and shell completion. Must not know what a command does. */
+/* help — the texts that `convoy help` prints: the settings and examples of a command, the manual
+ * page and shell completion. Must not depend on the work of a command. */
 #include "node/command.h"
 
 #include <string.h>
@@ -12,7 +12,7 @@
 /* ---- settings and examples of a command ---- */
 
 static const struct page {
-    const char *command, *examples; /* lines */
+    const char *command, *examples; /* examples: lines */
 } pages[] = {
     {"train",
      "convoy train MODEL=gpt2-mini DATA=book.txt CHECKPOINT_DIR=run1 CHECKPOINT_EVERY=100 "
@@ -88,7 +88,8 @@ void help_examples(const char *command, struct text *out)
 
 /* ---- the manual page ---- */
 
-/* add_roff — text as it is: no escapes, no requests, and a minus that can be pasted. */
+/* add_roff — appends text literally: without escapes and requests, and with a minus that can be
+ * pasted. */
 static void add_roff(struct text *out, const char *words)
 {
     if (words[0] == '.' || words[0] == '\'')
@@ -187,7 +188,8 @@ void help_man_page(const struct help_command *commands, int n, struct text *out)
 
 typedef void write_shell(struct text *out, const struct help_command *commands, int n);
 
-/* add_choices — "a|b[:N]|c" with `before` before each and `between` between; [:N] is left out. */
+/* add_choices — appends the choices of "a|b[:N]|c", each after `before`, with `between` between
+ * them; [:N] is left out. */
 static void add_choices(struct text *out, const char *choices, const char *before,
                         const char *between)
 {
@@ -198,8 +200,8 @@ static void add_choices(struct text *out, const char *choices, const char *befor
     }
 }
 
-/* add_quoted — inside '…' of a shell, which has no way to write a quote there; `also` gets a
- * backslash. */
+/* add_quoted — appends text inside '…' of a shell. A quote cannot be written there and becomes a
+ * backquote; `also` gets a backslash. */
 static void add_quoted(struct text *out, const char *words, char also)
 {
     for (const char *p = words; *p != 0; p++) {
@@ -228,7 +230,7 @@ static void add_presets(struct text *out, const char *before)
         text_add(out, "%s%s%s", i > 0 ? " " : "", before, model_preset_name(i));
 }
 
-/* add_topics — the words that only help takes. */
+/* add_topics — appends the words that only help accepts. */
 static void add_topics(struct text *out)
 {
     for (int i = 0; conf_row_topic(i) != NULL; i++)
@@ -236,7 +238,7 @@ static void add_topics(struct text *out)
     text_add(out, " settings exit-codes man bash zsh fish");
 }
 
-/* add_takers — the commands whose first word is a `what`: DIR or URL. */
+/* add_takers — appends the commands whose arguments contain `what`: DIR or URL. */
 static void add_takers(struct text *out, const struct help_command *commands, int n,
                        const char *what, const char *between)
 {
@@ -248,7 +250,7 @@ static void add_takers(struct text *out, const struct help_command *commands, in
         }
 }
 
-/* add_cases — a line for each setting whose values are known: NAME) ACTION ;; */
+/* add_cases — appends a line for each setting that has a list of values: NAME) ACTION ;; */
 static void add_cases(struct text *out, const char *before, const char *after)
 {
     for (int key = 0; key < CONF_N; key++) {
@@ -280,7 +282,7 @@ static void write_bash(struct text *out, const struct help_command *commands, in
     add_topics(out);
     text_add(out, "'\n  case ${COMP_WORDS[1]} in ");
     add_takers(out, commands, n, "URL", "|");
-    /* ':' and '=' end a word for bash, which replaces only the rest of it */
+    /* ':' and '=' end a word in bash, which replaces only the rest of it */
     text_add(out, ")\n    words='http://127.0.0.1:8080'\n"
                   "    case $cur in *:*) before=${cur%%\"${cur##*:}\"} ;; esac ;;\n  esac\n"
                   "  words+='");

@@ -1,8 +1,8 @@
-/* import — `convoy import`: a model made elsewhere → a checkpoint at step 0, from which train goes
- * on and generate writes.
+/* import — `convoy import`: converts a model in another program's format to a checkpoint at step 0.
+ * train goes on from it, and generate can use it.
  *
- * Parameters are read, checked and written piece by piece, one after the other; what a failure
- * leaves is removed. Must not know the formats (train/weights/weights.h). */
+ * Parameters are read, checked and written in chunks, one parameter after the other. Incomplete
+ * files are removed after a failure. Must not know the formats (train/weights/weights.h). */
 #include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -22,20 +22,20 @@
 #include "node/choose/tokenizer_source.h"
 #include "train/weights/weights.h"
 
-/* One model on its way. */
+/* One import. */
 struct import {
     const char *from, *to;
     struct model_dims dims;
     struct param_table table;
     struct weights *weights;
-    struct tensor_copy *copy; /* of each parameter */
+    struct tensor_copy *copy; /* state of each parameter */
     const char *tokenizer;    /* TOKENIZER; "": the model's own */
     bool ignores_tensors;
     uint64_t seed;
-    struct text settings; /* of the checkpoint, JSON */
+    struct text settings; /* settings of the checkpoint, JSON */
 };
 
-/* One parameter on its way. */
+/* One parameter that is being copied. */
 struct tensor_copy {
     const struct import *in;
     int param_i;
@@ -43,7 +43,7 @@ struct tensor_copy {
     struct weights_finite finite;
 };
 
-/* check_to — a run's checkpoints would hide one of step 0. */
+/* check_to — fails if TO holds checkpoints of a run, which would hide one of step 0. */
 static enum status check_to(const char *to)
 {
     enum status st = ST_OK;
@@ -63,8 +63,9 @@ static enum status check_to(const char *to)
     return st;
 }
 
-/* read_tensor — a piece, in order. A new head for questions gets its values from SEED, as a new
- * model's would. Not finite is the one damage that shows in any weight. */
+/* read_tensor — returns the next chunk of a tensor. A new head for questions gets its values from
+ * SEED, like a new model. A value that is not finite is the only damage that can be seen in any
+ * weight. */
 static enum status read_tensor(void *arg, int64_t first, int64_t n, void *out)
 {
     struct tensor_copy *t = arg;
@@ -82,7 +83,7 @@ static enum status read_tensor(void *arg, int64_t first, int64_t n, void *out)
     return weights_finite_check(&t->finite, in->from, p->name);
 }
 
-/* list_sources — for the writer, which calls read_tensor. */
+/* list_sources — lists the parameters for the writer, which calls read_tensor. */
 static enum status list_sources(struct import *in, struct safetensors_source *source)
 {
     for (int i = 0; i < in->table.params_n; i++) {
@@ -99,8 +100,8 @@ static enum status list_sources(struct import *in, struct safetensors_source *so
     return ST_OK;
 }
 
-/* keep_tokenizer — beside the checkpoint, whose settings name it: that of TOKENIZER, else the
- * model's own. */
+/* keep_tokenizer — copies a tokenizer next to the checkpoint, whose settings name it: TOKENIZER,
+ * else the model's own. */
 static enum status keep_tokenizer(struct import *in)
 {
     char path[FILE_PATH_MAX];
@@ -139,8 +140,8 @@ free_source:
     return st;
 }
 
-/* write_locked — another import may have ended since TO was checked. What was there before is never
- * removed. */
+/* write_locked — writes the checkpoint. Checks TO again, because another import may have ended
+ * since. Files that existed before are never removed. */
 static enum status write_locked(struct import *in, struct ckpt_lock *lock, char *path,
                                 size_t path_cap)
 {
@@ -152,8 +153,8 @@ static enum status write_locked(struct import *in, struct ckpt_lock *lock, char 
     if (st == ST_OK)
         st = save(in, lock, path, path_cap);
     if (st != ST_OK && !had_tokenizer) {
-        /* Under the lock: without it, the tokenizer may be another process's. ckpt_save leaves
-         * nothing. */
+        /* Remove the tokenizer while the lock is held: after that, it may belong to another
+         * process. ckpt_save leaves no files. */
         struct status_saved why;
         status_save(&why);
         if (file_remove_tree(tokenizer) != ST_OK)
@@ -191,7 +192,7 @@ static enum status run(struct import *in, const struct conf *conf)
     if (conf_is_set(conf, CONF_TASK))
         in->dims.task = (enum model_task)conf_i64(conf, CONF_TASK);
     TRY(model_check(&in->dims));
-    /* Opens the model once the machine is known to be large enough. */
+    /* Open the model only if the machine has enough memory. */
     struct memory_plan plan;
     memory_plan_convert(&plan);
     TRY(memory_check_command("import", &plan, NULL, "free some memory, or raise the limit"));

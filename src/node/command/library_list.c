@@ -19,21 +19,23 @@
 #include "dev/nvidia/library.h"
 #include "dev/nvidia/driver.h"
 
-/* add_library — name, version, licence. */
+/* add_library — appends name, version and licence. */
 static void add_library(struct text *out, const char *name, const char *version,
                         const char *licence)
 {
     text_add(out, "%-10s %-16s %s\n", name, version != NULL ? version : "none", licence);
 }
 
-/* Adds a library that is opened on first use: version and file, or the missing part. */
+/* add_opened — appends a library that is opened on first use: version and file, or the missing
+ * part. */
 static void add_opened(struct text *out, const char *name, enum status st, const char *about)
 {
     text_add(out, "%-10s %s\n", name, st == ST_OK ? about : status_message());
     status_clear();
 }
 
-/* Adds the installed driver, its GPUs or the missing part, and the driver that this build needs. */
+/* add_driver — appends the installed driver, its GPUs or the missing part, and the driver that this
+ * build needs. */
 static void add_driver(struct text *out)
 {
     char found[NVIDIA_DRIVER_RELEASE_MAX];

@@ -1,5 +1,5 @@
-/* plan — `convoy plan`: memory, time and cost of a job on a described cluster, before it is rented.
- * Opens no device and no connection. Must not know how anything is planned (plan/). */
+/* plan — `convoy plan`: computes memory, time and cost of a job on a described cluster, before it
+ * is rented. Opens no device and no connection. Must not depend on plan algorithms (plan/). */
 #include <stdlib.h>
 
 #include "base/memory.h"
@@ -9,7 +9,7 @@
 #include "node/process/print.h"
 #include "plan/plan_report.h"
 
-/* What is planned, and what was found. */
+/* The plan and its results. */
 struct planned {
     struct plan_cluster cluster;
     struct plan_job job;
@@ -20,7 +20,7 @@ struct planned {
     double tokens;
 };
 
-/* tokens_of — TOKENS, else those of STEPS; 0: neither is set. */
+/* tokens_of — returns TOKENS, else the tokens of STEPS; 0: neither is set. */
 static double tokens_of(const struct conf *conf, const struct plan_job *job)
 {
     const struct step_config *s = &job->config.step;
@@ -39,8 +39,6 @@ static enum status print_report(const struct conf *conf, const struct plan_repor
     return print_text(&out);
 }
 
-/* ---- what does not fit ---- */
-
 /* ---- MESH=set ---- */
 
 static enum status plan_set(const struct conf *conf, struct planned *p)
@@ -57,7 +55,7 @@ static enum status plan_set(const struct conf *conf, struct planned *p)
         bool is_device = p->cluster.is_gpu && p->memory.need_bytes > p->memory.have_bytes;
         if (is_device && p->memory.stages > 1)
             text_format(stage, sizeof stage, " on stage %d", p->memory.fullest);
-        /* Lists the settings that would fit, as train does. */
+        /* List the settings that would fit, as train does. */
         const struct plan_cluster *c = &p->cluster;
         struct mesh mesh;
         bool is_host = c->is_gpu && p->memory.need_bytes <= p->memory.have_bytes;
@@ -94,8 +92,8 @@ static enum status plan_set(const struct conf *conf, struct planned *p)
 
 /* ---- MESH=auto ---- */
 
-/* nodes_that_have — a number of nodes on which something fits, of those that the cluster has, and
- * the job on them; 0: none. */
+/* nodes_that_have — returns a number of nodes of the cluster on which a mesh fits, and the job on
+ * them; 0: none. */
 static int nodes_that_have(const struct planned *p, const struct plan_search_fixed *fixed,
                            struct plan_job *job)
 {
@@ -113,7 +111,8 @@ static int nodes_that_have(const struct planned *p, const struct plan_search_fix
     return found;
 }
 
-/* fail_search — nothing fits; says on how many nodes something does. */
+/* fail_search — fails because no mesh fits. The message contains the number of nodes on which a
+ * mesh does. */
 static enum status fail_search(const struct planned *p, const struct plan_search_fixed *fixed)
 {
     struct plan_job job;

@@ -1,5 +1,5 @@
-/* tokenize.c — `convoy tokenize`: DATA → OUT, one token file. Must not know how text becomes tokens
- * (data/corpus.h). */
+/* tokenize.c — `convoy tokenize`: writes the tokens of DATA to OUT, one token file. Must not know
+ * how text becomes tokens (data/corpus.h). */
 #include <string.h>
 #include <unistd.h>
 
@@ -17,7 +17,7 @@
 
 #define TOKENIZE_REPORT_MS 5000
 
-/* Between blocks: check for a signal, and log the progress every few seconds. */
+/* go_on — checks for a signal between blocks, and logs the progress every few seconds. */
 static bool go_on(void *arg, int64_t bytes_done, int64_t bytes_total)
 {
     int64_t *reported_ms = arg;
@@ -44,7 +44,7 @@ enum status tokenize_main(const struct conf *conf)
                     data[0] != '\0' ? "; DATA=synthetic has no text" : "");
     TRY(tokenizer_source_open(conf, NULL, &tokenizer));
     process_note_signals(false);
-    /* Writes the file with this tokenizer. */
+    /* Write the file with this tokenizer. */
     const int64_t vocab = conf_i64(conf, CONF_VOCAB);
     int64_t reported_ms = clock_ms();
     const struct corpus_config config = {.data = conf_text(conf, CONF_DATA),

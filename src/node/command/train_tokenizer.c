@@ -1,8 +1,8 @@
-/* train_tokenizer — `convoy train-tokenizer`: a byte-level BPE for the text of DATA, as a folder
- * that TOKENIZER takes. Must not know how merges are found (data/tokenizer/bpe.h).
+/* train_tokenizer — `convoy train-tokenizer`: trains a byte-level BPE on the text of DATA, and
+ * writes it as a folder for TOKENIZER. Must not know how merges are found (data/tokenizer/bpe.h).
  *
- * The text comes as the ids of GPT-2's tokenizer, which are turned back into bytes: so it is read
- * as for training, whatever form it has, and cut into pre-tokens by GPT-2's pattern. */
+ * The text arrives as ids of GPT-2's tokenizer, which are turned back into bytes. So it is read as
+ * for training, in any of its formats, and cut into pre-tokens by GPT-2's pattern. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,7 +22,7 @@
 
 enum {
     VOCAB_DEFAULT = 32768,
-    VOCAB_LEAST = 257, /* the bytes and the end of a text */
+    VOCAB_LEAST = 257, /* the bytes and the end-of-text token */
     FILE_BYTES_MAX = 256 << 20,
     CONTEXT_DEFAULT = 1024
 };
@@ -45,10 +45,10 @@ static bool go_on_merging(void *arg, uint32_t tokens)
 struct reading {
     const struct tokenizer *gpt2;
     struct bpe_train *train;
-    struct text bytes; /* of one part */
+    struct text bytes; /* bytes of one part */
 };
 
-/* count_bytes — the text so far ends here: with a part, or with a document within one. */
+/* count_bytes — counts the text so far, at the end of a part or of a document within one. */
 static enum status count_bytes(struct reading *r)
 {
     if (r->bytes.overflow)
@@ -97,7 +97,7 @@ static enum status count_words(const struct conf *conf, struct bpe_train *train)
 struct lists {
     struct text chars;
     struct tokenizer_piece *piece, *merge;
-    size_t *at; /* where each piece, then each merge begins */
+    size_t *at; /* begin of each piece, followed by the begin of each merge */
     size_t n, merges_n;
 };
 
@@ -105,7 +105,7 @@ static void add_token(struct lists *lists, const struct bpe_train *train, uint32
 {
     size_t n;
     const uint8_t *bytes = bpe_train_bytes(train, id, &n);
-    /* Bytes as the characters that stand for them. */
+    /* Write bytes as the characters that represent them. */
     uint16_t char_of[256];
     bpe_chars_fill(char_of);
     for (size_t i = 0; i < n; i++) {
@@ -175,7 +175,7 @@ static enum status write_lists(const struct lists *lists, const char *folder)
         st = file_make_dirs(folder);
     if (st == ST_OK)
         st = write_file(folder, "tokenizer_config.json", &config);
-    if (st == ST_OK) /* last: a folder with it has both */
+    if (st == ST_OK) /* last: a folder that has it also has the other file */
         st = write_file(folder, "tokenizer.json", &json);
     text_free(&json);
     text_free(&config);
@@ -243,7 +243,7 @@ enum status train_tokenizer_main(const struct conf *conf)
     if (st != ST_OK && process_noted() != 0)
         st = process_fail_noted(conf_text(conf, CONF_OUT), "not written");
     if (st == ST_OK) {
-        /* One line: how many tokens, and how well they fit the text. */
+        /* Log one line with the number of tokens and how well they fit the text. */
         const char *folder = conf_text(conf, CONF_OUT);
         int64_t bytes, tokens;
         bpe_train_size(train, &bytes, &tokens);

@@ -1,5 +1,5 @@
-/* verify — `convoy verify DIR`: what the records of a run say of it, and whether they are whole. It
- * must not know how they are written. Read verify_main first, at the foot. */
+/* verify — `convoy verify DIR`: reports the records of a run and checks whether they are complete.
+ * It must not depend on how they are written. Read verify_main first, at the foot. */
 #include "node/command.h"
 
 #include <inttypes.h>
@@ -17,18 +17,19 @@
 #include "serve/chart.h"
 
 struct verify {
-    char path[FILE_PATH_MAX]; /* of the ledger */
+    char path[FILE_PATH_MAX]; /* path of the ledger */
     struct ledger_audit audit;
-    char unread[FILE_PATH_MAX + 512];  /* why the ledger cannot be audited; "": it can */
-    int64_t step, samples;             /* of the newest checkpoint; step -1: there is none */
-    int compared_n;                    /* checkpoints that the ledger has checksums of */
+    char unread[FILE_PATH_MAX + 512]; /* reason why the ledger cannot be audited; "": it can */
+    int64_t step, samples; /* step and samples of the newest checkpoint; step -1: there is none */
+    int compared_n;        /* checkpoints whose checksums are in the ledger */
     struct damage_list damage;         /* checkpoints that are damaged, or were changed */
-    char problem[FILE_PATH_MAX + 512]; /* "": none */
+    char problem[FILE_PATH_MAX + 512]; /* first problem; "": none */
 };
 
-/* ---- looking ---- */
+/* ---- reading ---- */
 
-/* read_ledger — a ledger that is damaged is a finding (v->unread), and the audit goes on. */
+/* read_ledger — reads the ledger. A damaged ledger is a finding (v->unread), and the audit goes
+ * on. */
 static enum status read_ledger(const char *dir, struct verify *v)
 {
     if (!file_is_dir(dir))
@@ -48,7 +49,7 @@ static enum status read_ledger(const char *dir, struct verify *v)
     return ST_OK;
 }
 
-/* read_checkpoint — a ckpt_visit; ckpt is verified. */
+/* read_checkpoint — checks one verified checkpoint against the ledger. A ckpt_visit. */
 static enum status read_checkpoint(void *arg, int64_t step, const struct ckpt *ckpt)
 {
     struct verify *v = arg;
@@ -61,8 +62,8 @@ static enum status read_checkpoint(void *arg, int64_t step, const struct ckpt *c
         v->step = step;
         v->samples = ckpt_meta(ckpt)->samples;
     }
-    /* Compares the checksums of a checkpoint with those that the ledger noted when it was
-     * written. */
+    /* Compare the checksums of the checkpoint with the checksums that the ledger recorded when it
+     * was written. */
     struct ledger_checkpoint now = {.step = 0};
     const struct ledger_checkpoint *was = NULL;
     char changed[FILE_PATH_MAX + 256];
@@ -83,7 +84,7 @@ static enum status read_checkpoint(void *arg, int64_t step, const struct ckpt *c
     return ST_OK;
 }
 
-/* ---- showing ---- */
+/* ---- output ---- */
 
 static const char *plural(int64_t n) { return n == 1 ? "" : "s"; }
 
@@ -95,7 +96,8 @@ static void show_skipped(struct text *t, const struct ledger_audit *a, enum ledg
                  plural(a->steps[outcome]), a->samples[outcome], why);
 }
 
-/* Shows how many passes over the data the samples make, and how many the last pass lacks. */
+/* show_epochs — shows the number of passes over the data, and how many samples the last pass
+ * lacks. */
 static void show_epochs(struct text *t, const struct verify *v)
 {
     const struct ledger_audit *a = &v->audit;
@@ -107,7 +109,7 @@ static void show_epochs(struct text *t, const struct verify *v)
                  " samples have another order, or none "
                  "is recorded (DATA, SEQ_LEN, SEED, SHUFFLE, PACK_DOCUMENTS)\n",
                  a->reordered);
-    if (a->epoch == 0 || a->sample > 0) /* the ledger begins within the run */
+    if (a->epoch == 0 || a->sample > 0) /* the ledger begins in the middle of the run */
         return;
     const int64_t whole = a->end / a->epoch, rest = a->end % a->epoch, left = a->epoch - rest;
     text_add(t, "epochs      ");
@@ -121,7 +123,7 @@ static void show_epochs(struct text *t, const struct verify *v)
             rest, a->epoch, whole + 1, left, left < a->step_samples ? ", fewer than one step" : "");
 }
 
-/* show_provenance — what ran the last generation. */
+/* show_provenance — shows the version and machine of the last generation. */
 static void show_provenance(struct text *t, const struct verify *v)
 {
     cJSON *root = NULL;
@@ -215,7 +217,7 @@ static void show_json(struct text *t, const struct verify *v)
              v->problem[0] ? quoted : "null");
 }
 
-/* verify — v is empty. */
+/* verify — runs the audit. v is empty. */
 static enum status verify(const char *dir, bool as_json, struct verify *v)
 {
     struct text shown = {0};

@@ -1,6 +1,6 @@
 /* view_runs — `convoy view DIR [DIR ...]`: serves the page of runs from their folders. The server,
- * the paths and the page are those of a run that trains; only the answers come from files. Must
- * not know what the files hold. */
+ * the paths and the page are the same as for a run that trains; only the answers come from files.
+ * Must not depend on the contents of the files. */
 #include <string.h>
 
 #include <event2/event.h>
@@ -12,8 +12,8 @@
 #include "serve/serve.h"
 #include "serve/stored_runs.h"
 
-/* Opens the server: on 127.0.0.1 unless STATUS_ADDR is set; on any free port if STATUS_PORT is not
- * set and its default is taken, as it is next to a run that trains. */
+/* open_server — opens the server: on 127.0.0.1 unless STATUS_ADDR is set. If STATUS_PORT is not set
+ * and its default port is in use, as it is next to a run that trains, it uses any free port. */
 static enum status open_server(const struct conf *conf, const char *token, struct event_base *loop,
                                struct stored_runs *runs, struct serve **out)
 {
@@ -38,7 +38,7 @@ static enum status open_server(const struct conf *conf, const char *token, struc
     status_save(&first);
     config.port = -1;
     if (serve_open(&config, out) != ST_OK) {
-        status_restore(&first); /* it was not the port */
+        status_restore(&first); /* the port was not the reason */
         return st;
     }
     status_clear();

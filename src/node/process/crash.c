@@ -1,5 +1,5 @@
-/* crash — see crash.h. Only what may be called in a signal handler, plus backtrace(), whose library
- * is loaded beforehand. */
+/* crash — see crash.h. Uses only functions that may be called in a signal handler, plus
+ * backtrace(), whose library is loaded beforehand. */
 #include "node/process/crash.h"
 
 #include <execinfo.h>
@@ -23,9 +23,9 @@ static const int fatal_signals[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
 #define CRASH_IS_OURS 1
 #endif
 
-/* The stack itself may be what broke, so the handler has its own: room for the frame the system
- * lays on it (11 KiB once a thread may use AMX tiles; the system refuses tiles where the stack is
- * smaller than that) and for backtrace(). */
+/* The handler has a stack of its own, because the normal stack itself may be broken. It has room
+ * for the frame that the system puts on it and for backtrace(). That frame has 11 KiB if a thread
+ * may use AMX tiles; the system refuses tiles if the stack is smaller than that. */
 static char crash_stack[STACK_BYTES] __attribute__((aligned(16)));
 
 static struct {
@@ -39,7 +39,8 @@ void crash_on_mapped_file(void (*fn)(void *arg, enum status st, const char *sent
     on_file.fn = fn;
 }
 
-/* end_for_file — a page of a mapped file that could not be read; returns when it was none. */
+/* end_for_file — ends the process if a page of a mapped file could not be read; returns if the
+ * address is in no mapped file. */
 static void end_for_file(const siginfo_t *info)
 {
     char sentence[1300], line[1400];
@@ -50,7 +51,7 @@ static void end_for_file(const siginfo_t *info)
         on_file.fn(on_file.arg, st, sentence);
     else {
         text_format(line, sizeof line, "convoy: error: %s\n", sentence);
-        (void)!write(STDERR_FILENO, line, strlen(line)); /* the exit code remains */
+        (void)!write(STDERR_FILENO, line, strlen(line)); /* on failure, the exit code remains */
     }
     _exit(status_exit_code(st));
 }

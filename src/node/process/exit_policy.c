@@ -37,13 +37,13 @@ static void of_exit(const struct exit_policy_facts *facts, const char *worker, c
 {
     int code = WEXITSTATUS(facts->wait_status);
     out->st = status_from_exit(code);
-    /* without a sentence of the worker's, a sanitizer or the loader failed */
+    /* without a message from the worker, a sanitizer or the loader failed */
     if (out->st == ST_UNHEALTHY && !facts->message[0])
         out->st = ST_BUG;
     if (out->st == ST_OK)
         text_format(out->text, sizeof out->text, "%s finished", worker);
     else if (facts->message[0] && !may_restart(out->st))
-        /* this sentence already names what the user must change */
+        /* this message already names the setting that the user must change */
         text_copy(out->text, sizeof out->text, facts->message);
     else if (facts->message[0])
         text_format(out->text, sizeof out->text, "%s ended with exit code %d %s: %s", worker, code,

@@ -1,5 +1,5 @@
-/* print — write a command's answer to stdout, whole or with a failure: a full disk behind a
- * redirection counts. Everything else that a command reports goes to the log. */
+/* print — writes a command's output to stdout. It is complete, or the command fails: for example,
+ * if stdout is redirected to a full disk. All other reports of a command go to the log. */
 #ifndef CONVOY_NODE_PRINT_H
 #define CONVOY_NODE_PRINT_H
 
@@ -8,12 +8,13 @@
 #include "base/status.h"
 #include "base/text.h"
 
-/* print_bytes — ST_STORE with the system's text when not all was written. */
-enum status print_bytes(const void *bytes, size_t n);
-/* print_text — write a text and free it. A text that was cut is ST_RETRY; then nothing is
+/* print_bytes — writes the bytes. ST_STORE with the system's error text: not all bytes could be
  * written. */
+enum status print_bytes(const void *bytes, size_t n);
+/* print_text — writes a text and frees it. ST_RETRY: the text was cut; then nothing is written. */
 enum status print_text(struct text *text);
-/* print_usage — write to stderr, for a call without a command; ignores failures. Frees the text. */
+/* print_usage — writes a text to stderr, for a call without a command. Ignores failures. Frees the
+ * text. */
 void print_usage(struct text *text);
 
 #endif

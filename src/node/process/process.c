@@ -1,11 +1,13 @@
 /* process — see process.h.
  *
- * No core dumps by RLIMIT_CORE=1, not by PR_SET_DUMPABLE=0. A process that is not dumpable owns
- * nothing under /proc/self: as user 65532 of a container it could not read its own limits and maps,
- * the workers of a node not each other's memory (UCX's CMA), and strace and debuggers would lose
- * it. A limit of one byte is less than any core, and a pipe in core_pattern, which other limits do
- * not stop, is not begun with it (core(5); fs/coredump.c of Linux). Secrets are left out of cores
- * all the same (base/secure.h), for a debugger may write one. */
+ * Core dumps are disabled by RLIMIT_CORE=1, not by PR_SET_DUMPABLE=0. A process that is not
+ * dumpable owns nothing under /proc/self. As user 65532 of a container it could not read its own
+ * limits and maps, the workers of a node could not read each other's memory (UCX's CMA), and strace
+ * and debuggers could not attach.
+ *
+ * No core fits into a limit of one byte. The limit also prevents a core through a pipe in
+ * core_pattern, which other limits do not prevent (core(5); fs/coredump.c of Linux). Secrets are
+ * left out of cores nevertheless (base/secure.h), because a debugger may write one. */
 #include "node/process/process.h"
 
 #include <pthread.h>
@@ -16,18 +18,20 @@
 #include <unistd.h>
 
 #define EXEC_FAILED 127
-#define FILES_LEAST 32 /* a worker, its data, a checkpoint, the page: 20 or so, measured */
+/* files of a worker, its data, a checkpoint and the page: about 20 were measured */
+#define FILES_LEAST 32
 
-#define STACK_BYTES ((rlim_t)8 << 20) /* the usual limit; libraries of GPUs count on it */
-/* The largest frame has 260 KiB (comm/core/sum_cpu.c), others 60 KiB (FRAME_BYTES in the
- * Makefile). */
+#define STACK_BYTES ((rlim_t)8 << 20) /* the usual limit; GPU libraries rely on it */
+/* The largest stack frame has 260 KiB (comm/core/sum_cpu.c); all others have at most 60 KiB
+ * (FRAME_BYTES in the Makefile). */
 #define STACK_BYTES_LEAST ((rlim_t)1 << 20)
 
 const int process_stop_signals[PROCESS_STOP_SIGNALS_N] = {SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF,
                                                           SIGXCPU, SIGPWR,  SIGIO,     SIGSTKFLT};
 
-/* raise_stack — the kernel lets the first thread's stack grow up to the limit of that moment; the C
- * library took the stacks of other threads from the limit at the start. */
+/* raise_stack — raises the limit and the default for new threads. The kernel lets the first
+ * thread's stack grow up to the present limit; the C library read the size of other threads' stacks
+ * from the limit at the start. */
 static enum status raise_stack(void)
 {
     struct rlimit limit;
@@ -42,7 +46,7 @@ static enum status raise_stack(void)
     const rlim_t most = limit.rlim_max < STACK_BYTES ? limit.rlim_max : STACK_BYTES;
     limit.rlim_cur = STACK_BYTES;
     if (limit.rlim_max < STACK_BYTES)
-        limit.rlim_max = STACK_BYTES; /* root may */
+        limit.rlim_max = STACK_BYTES; /* root may raise it */
     if (setrlimit(RLIMIT_STACK, &limit) == 0)
         return ST_OK;
     limit.rlim_cur = limit.rlim_max = most;
@@ -58,7 +62,8 @@ enum status process_begin(bool may_use_gpu)
 {
     struct rlimit limit;
     signal(SIGXFSZ, SIG_IGN);
-    /* No cores. With a limit of 0 a pipe cannot be stopped; what it reads has no secrets. */
+    /* Disable core dumps. With a limit of 0, a core through a pipe cannot be prevented; such a core
+     * has no secrets. */
     if (getrlimit(RLIMIT_CORE, &limit) == 0 && limit.rlim_max != 0) {
         limit.rlim_cur = 1;
         (void)setrlimit(RLIMIT_CORE, &limit);
@@ -85,7 +90,8 @@ void process_bind_to(pid_t parent)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
-        _exit(EXEC_FAILED); /* it ended before the line above could bind this process to it */
+        /* the parent ended before the line above could bind this process to it */
+        _exit(EXEC_FAILED);
 }
 
 void process_ignore_stops(void)
@@ -100,7 +106,7 @@ void process_ignore_stops(void)
 void process_exec_self(char *const *argv)
 {
     execv("/proc/self/exe", argv);
-    execv((const char *)getauxval(AT_EXECFN), argv); /* without /proc */
+    execv((const char *)getauxval(AT_EXECFN), argv); /* works without /proc */
 }
 
 static volatile sig_atomic_t noted_signal;

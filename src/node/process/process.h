@@ -1,5 +1,5 @@
-/* process — what every process of this program sets once at its start: limits, ignored signals, and
- * what it must not leak. Must not know commands. */
+/* process — process-wide settings that every process of this program makes once at its start:
+ * limits, ignored signals, and protection against leaks. Must not know commands. */
 #ifndef CONVOY_NODE_PROCESS_H
 #define CONVOY_NODE_PROCESS_H
 
@@ -8,44 +8,47 @@
 
 #include "base/status.h"
 
-/* Signals whose default is to end the process, without a checkpoint, and that schedulers and
- * forgotten timers send. A run takes them as SIGTERM; its workers ignore them, also the SIGXCPU of
- * a limit of processor time, which the kernel sends to the worker itself. */
+/* Signals that end the process by default, without a checkpoint, and that schedulers and forgotten
+ * timers send. A run handles them like SIGTERM. Its workers ignore them, including the SIGXCPU of a
+ * CPU time limit, which the kernel sends to the worker itself. */
 #define PROCESS_STOP_SIGNALS_N 8
 extern const int process_stop_signals[PROCESS_STOP_SIGNALS_N];
 
-/* process_begin — set up this process:
- * - a stack of 8 MiB, for its threads, too, whatever `ulimit -s` says; ST_BAD_SETTING when the
- *   limit cannot be raised and is so low that a call may not fit
- * - as many open files as are allowed; ST_BAD_SETTING when so few are that nothing works
- * - a file that grows beyond RLIMIT_FSIZE fails the write instead of raising a signal
- * - no core dumps
- * - no new privileges for programs executed later. may_use_gpu: unless NVIDIA's setuid helper is
- *   needed, which makes missing device files */
+/* process_begin — sets up this process:
+ *   - a stack of 8 MiB, also for its threads, whatever `ulimit -s` is. ST_BAD_SETTING: the limit
+ *     cannot be raised and is so low that a call may not fit
+ *   - as many open files as the hard limit allows. ST_BAD_SETTING: the limit is too low for any
+ *     command
+ *   - a file that grows beyond RLIMIT_FSIZE fails the write instead of raising a signal
+ *   - no core dumps
+ *   - no new privileges for programs that are executed later. may_use_gpu: unless NVIDIA's setuid
+ *     helper is needed, which creates missing device files */
 enum status process_begin(bool may_use_gpu);
 /* ---- a process that was just forked: only async-signal-safe calls ---- */
 
-/* Lets this process end with its parent, by SIGKILL; ends it now if the parent is gone already. */
+/* process_bind_to — makes the kernel end this process by SIGKILL when its parent ends. Ends it
+ * immediately if the parent has ended already. */
 void process_bind_to(pid_t parent);
-/* Ignores what stops a run: SIGINT, SIGTERM, SIGUSR1, SIGHUP, SIGPIPE and process_stop_signals. It
- * outlives exec. */
+/* process_ignore_stops — ignores the signals that stop a run: SIGINT, SIGTERM, SIGUSR1, SIGHUP,
+ * SIGPIPE and process_stop_signals. They stay ignored after exec. */
 void process_ignore_stops(void);
-/* Executes this program with these arguments. Returns only if that fails. */
+/* process_exec_self — executes this program with these arguments. Returns only if that fails. */
 void process_exec_self(char *const *argv);
 
 /* ---- signals ---- */
 
-/* Notes SIGINT and SIGTERM, and SIGHUP if takes_hangup and it is not ignored, for a command that
- * looks for them between two parts of its work. */
+/* process_note_signals — records SIGINT and SIGTERM, and also SIGHUP if takes_hangup is set and
+ * SIGHUP is not ignored. For a command that checks for them between two parts of its work. */
 void process_note_signals(bool takes_hangup);
-/* Returns the signal that was noted last; 0: none. */
+/* process_noted — returns the last recorded signal; 0: none. */
 int process_noted(void);
-/* Fails with the status of the noted signal: "stopped by a signal; OUT was not written". */
+/* process_fail_noted — fails with the status of the recorded signal: "stopped by a signal; OUT was
+ * not written". */
 enum status process_fail_noted(const char *unmade, const char *verb);
-/* process_ignores — is this signal ignored, as nohup does with SIGHUP? */
+/* process_ignores — returns true if the signal is ignored, as SIGHUP is under nohup. */
 bool process_ignores(int signal_n);
-/* process_has_default — Returns true if the signal is neither ignored nor handled, as a preloaded
- * profiler handles SIGPROF. */
+/* process_has_default — returns true if the signal is neither ignored nor handled; a preloaded
+ * profiler, for example, handles SIGPROF. */
 bool process_has_default(int signal_n);
 
 #endif

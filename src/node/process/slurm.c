@@ -1,4 +1,4 @@
-/* slurm — see slurm.h. Variables as in srun(1) of Slurm 22.05. */
+/* slurm — see slurm.h. The variables are those in srun(1) of Slurm 22.05. */
 #include "node/process/slurm.h"
 
 #include <dirent.h>
@@ -9,7 +9,8 @@
 #include "base/text.h"
 #include "conf/launcher.h"
 
-/* has_gpus — any of the names that a step with GPUs has; a list that is empty counts as none. */
+/* has_gpus — returns true if the environment has any variable that Slurm sets for a step with GPUs.
+ * An empty list counts as none. */
 static bool has_gpus(char **environment)
 {
     static const char *const names[] = {"SLURM_GPUS_ON_NODE", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS",

@@ -20,26 +20,26 @@
 #define EXEC_FAILED 127
 #define PRIORITY_STEPS 10 /* steps of nice */
 
-static int raised_by; /* steps of nice that this process was raised_by by */
+static int raised_by; /* steps of nice by which this process was raised */
 
 #define PASSED_FIRST BOARD_FD
 #define PASSED_LAST BOARD_PEER_COPY_FD
 
-/* lift_fd — away from the numbers that other descriptors are to have in the end. */
+/* lift_fd — moves a descriptor out of the range of numbers that passed descriptors get. */
 static int lift_fd(int fd, int as)
 {
     return fd >= PASSED_FIRST && fd <= PASSED_LAST && fd != as ? fcntl(fd, F_DUPFD, PASSED_LAST + 1)
                                                                : fd;
 }
 
-/* exec_worker — the child's side of fork: only async-signal-safe calls until exec. */
+/* exec_worker — runs in the child after fork: only async-signal-safe calls until exec. */
 static _Noreturn void exec_worker(const struct spawn_config *config, char *const *argv,
                                   pid_t parent)
 {
     sigset_t none;
-    /* Handlers of the event loop must not run here (they write to the parent's own pipe): signals
-     * have been blocked since before fork, are ignored now, which outlives exec, and are let
-     * through after that. */
+    /* Handlers of the event loop must not run here, because they write to the parent's pipe.
+     * Signals have been blocked since before fork. They are ignored from here on, also after exec,
+     * and unblocked after that. */
     process_ignore_stops();
     signal(SIGCHLD, SIG_DFL);
     sigemptyset(&none);
@@ -53,7 +53,7 @@ static _Noreturn void exec_worker(const struct spawn_config *config, char *const
     int fd[sizeof as / sizeof *as];
     for (int i = 0; i < n; i++)
         fd[i] = lift_fd(given[i], as[i]);
-    /* The descriptor becomes number as[i], and outlives exec. */
+    /* Each descriptor gets number as[i] and stays open after exec. */
     for (int i = 0; i < n; i++)
         if (given[i] < 0)
             close(as[i]);
@@ -151,6 +151,6 @@ char spawn_state(pid_t pid)
     if (n <= 0)
         return 0;
     text[n] = 0;
-    const char *end = strrchr(text, ')'); /* of the name, which may hold anything */
+    const char *end = strrchr(text, ')'); /* end of the name, which may contain any character */
     return end && end[1] == ' ' ? end[2] : 0;
 }

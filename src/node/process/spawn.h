@@ -1,5 +1,5 @@
-/* spawn — start this executable again as a worker, and collect its exit. Must not know why a worker
- * starts or what it does. */
+/* spawn — starts this executable again as a worker, and collects its exit. Must not know why a
+ * worker starts or what it does. */
 #ifndef CONVOY_NODE_SPAWN_H
 #define CONVOY_NODE_SPAWN_H
 
@@ -10,32 +10,33 @@
 
 struct spawn_config {
     int args_n;
-    char *const *args; /* settings, as the supervisor was given them */
+    char *const *args; /* settings from the supervisor's command line */
     int worker_i;
     int board_fd;
     int shm_fd;       /* -1: none */
     int peer_copy_fd; /* -1: none */
 };
 
-/* spawn_worker — fork, and exec "convoy worker I ARGS…". The worker inherits:
+/* spawn_worker — forks, and executes "convoy worker I ARGS…". The worker inherits:
  *   - the board on BOARD_FD, the workers' shared memory on BOARD_SHM_FD, and the memory of copies
  *     of the state on BOARD_PEER_COPY_FD; of the other descriptors only 0, 1 and 2
  *   - SIGKILL when this process ends
  *   - SIGINT, SIGTERM, SIGUSR1, SIGHUP and SIGPIPE ignored from its first instruction */
 enum status spawn_worker(const struct spawn_config *config, pid_t *pid_out);
-/* spawn_shm_fd — shared memory for the workers of this node and for those that replace them; -1
- * with one worker. */
+/* spawn_shm_fd — creates shared memory for the workers of this node and for their replacements.
+ * *fd_out is -1 with one worker. */
 enum status spawn_shm_fd(int workers_n, int *fd_out);
-/* spawn_peer_copy_fd — empty memory for the copies of the state that a worker holds, and those that
- * replace it. */
+/* spawn_peer_copy_fd — creates empty memory for the copies of the state that a worker and its
+ * replacements hold. */
 enum status spawn_peer_copy_fd(int *fd_out);
-/* spawn_raise_priority — lower this process's nice value where that is allowed (CAP_SYS_NICE,
- * RLIMIT_NICE). Workers that start later keep the old value. Returns by how much; 0: not
+/* spawn_raise_priority — lowers this process's nice value if that is allowed (CAP_SYS_NICE,
+ * RLIMIT_NICE). Workers that start later keep the old value. Returns the difference; 0: not
  * allowed. */
 int spawn_raise_priority(void);
-/* spawn_reap — collect one ended child, ours or (as PID 1) an adopted one. False: none is left. */
+/* spawn_reap — collects one ended child, its own or (as PID 1) an adopted one. Returns false if
+ * none is left. */
 bool spawn_reap(pid_t *pid_out, int *wait_status_out);
-/* spawn_state — the state letter in /proc/PID/stat (R, S, D, T, Z …); 0: unknown. */
+/* spawn_state — returns the state letter in /proc/PID/stat (R, S, D, T, Z …); 0: unknown. */
 char spawn_state(pid_t pid);
 
 #endif

@@ -47,8 +47,8 @@ int64_t watchdog_limit_ms(const struct watchdog *watchdog, enum board_phase phas
 bool watchdog_check(struct watchdog *watchdog, int64_t now_ms, int64_t heartbeat_ms,
                     enum board_phase phase, int64_t *silent_ms_out)
 {
-    /* After Ctrl-Z, a debugger or a frozen container everything is late, the worker as well: that
-     * is no hang. */
+    /* After Ctrl-Z, a debugger or a frozen container, everything is late, including the worker:
+     * that is no hang. */
     if (now_ms - watchdog->checked_ms > WATCHDOG_PAUSE_MS)
         watchdog->since_ms = now_ms;
     watchdog->checked_ms = now_ms;

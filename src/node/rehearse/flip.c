@@ -1,6 +1,6 @@
-/* rehearse_flip — inverts a bit of a parameter in the memory of a running worker, as a failing
- * memory would: from outside, by the right that a process has over its descendants. Where the
- * parameters lie is on the workers' boards. Must not know when. */
+/* rehearse_flip — inverts a bit of a parameter in the memory of a running worker, as failing memory
+ * would. It does so from outside, with the access that a process has to its descendants. The
+ * workers' boards hold the addresses of the parameters. Must not know when. */
 #include "node/rehearse/nodes.h"
 
 #include <errno.h>
@@ -11,15 +11,16 @@
 #include "base/rand.h"
 #include "base/text.h"
 
-/* The next update would swallow a change of a parameter that is far smaller than it. */
+/* Limits of a parameter's magnitude. If a parameter is far smaller, the next update would hide its
+ * change. */
 #define LEAST 1e-3f
 #define MOST 1e3f
 #define TRIES 1000
-/* Bits below change a parameter by less than a thousandth, which rounding may undo. */
+/* Lower bits change a parameter by less than a thousandth, which rounding may undo. */
 #define BIT_FIRST 14
 #define BITS 18
 
-enum { ELEM_STREAM = 16 }; /* beside those of the plan */
+enum { ELEM_STREAM = 16 }; /* differs from the streams of the plan */
 
 /* ---- memory of another process ---- */
 
@@ -47,7 +48,8 @@ const char *rehearse_flip_refused(const struct rehearse_replica *first, char *ou
 
 /* ---- a flip ---- */
 
-/* choose_elem — one of ordinary size; false: the worker has ended, or has none. */
+/* choose_elem — chooses an element of ordinary size. Returns false if the worker has ended, or has
+ * no such element. */
 static bool choose_elem(const struct rehearse_replica *r, uint64_t choice, int64_t *elem,
                         float *value)
 {

@@ -39,7 +39,7 @@ struct request {
     char attributes[256];
 };
 
-/* add — an attribute behind those that are there; returns it, for one that holds others. */
+/* add — appends an attribute and returns it, for an attribute that holds others. */
 static struct rtattr *add(struct request *r, int type, const void *data, size_t n)
 {
     struct rtattr *at = (struct rtattr *)((char *)r + NLMSG_ALIGN(r->head.nlmsg_len));
@@ -57,7 +57,7 @@ static void end(struct request *r, struct rtattr *at)
     at->rta_len = (unsigned short)((char *)r + r->head.nlmsg_len - (char *)at);
 }
 
-/* set_pair — eth0 here, and its other end in another namespace. */
+/* set_pair — describes a pair: eth0 here, and its other end in another namespace. */
 static void set_pair(struct request *r, const char *peer_name, int peer_namespace)
 {
     static const struct ifinfomsg peer_info;
@@ -77,7 +77,7 @@ static void set_pair(struct request *r, const char *peer_name, int peer_namespac
     end(r, link);
 }
 
-/* send_request — errno is the kernel's answer. */
+/* send_request — sends a request; errno is the kernel's answer. */
 static bool send_request(const struct request *r)
 {
     struct {
@@ -138,7 +138,7 @@ static uint32_t address_of(int node, bool is_hub)
     return 10u << 24 | 201u << 16 | (uint32_t)node << 8 | (is_hub ? 1u : 2u);
 }
 
-/* any_socket — of the namespace in which this process is now; -1: errno. */
+/* any_socket — opens a socket in the present namespace of this process; -1: errno. */
 static int any_socket(void) { return socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0); }
 
 /* ---- namespaces ---- */
@@ -152,8 +152,8 @@ static bool write_file(const char *path, const char *text)
     return is_written;
 }
 
-/* become_owner — a user namespace in which this user, under the same number, may set up networks.
- * Without it only root may. */
+/* become_owner — enters a user namespace in which this user, with the same number, may set up
+ * networks. Otherwise only root may. */
 static enum status become_owner(void)
 {
     char uids[64], gids[64];
@@ -179,7 +179,7 @@ static bool set_loopback(void)
     return is_set;
 }
 
-/* enter_hub — a namespace of this process that forwards. */
+/* enter_hub — moves this process into a network namespace that forwards. */
 static enum status enter_hub(int *hub_out)
 {
     if (unshare(CLONE_NEWNET) != 0) {
@@ -193,7 +193,7 @@ static enum status enter_hub(int *hub_out)
     return ST_OK;
 }
 
-/* set_node_end — in the node's namespace. */
+/* set_node_end — sets up a node's end of the pair. Called in the node's namespace. */
 static enum status set_node_end(int node, const char *peer, int hub)
 {
     struct request r;
@@ -212,7 +212,8 @@ static enum status set_node_end(int node, const char *peer, int hub)
 
 static void name_of(int node, char out[16]) { text_format(out, 16, "node%d", node); }
 
-/* add_node — leaves this process in the hub's namespace, unless it fails. */
+/* add_node — adds the namespace of a node. Afterwards this process is in the hub's namespace again,
+ * unless it fails. */
 static enum status add_node(int node, int hub, int *namespace_out)
 {
     char peer[16];
@@ -261,7 +262,7 @@ enum status rehearse_net_try(void)
         return refuse("no pipe can be opened");
     pid_t pid = fork();
     if (pid == 0) {
-        /* The process that tries sends the reason why it cannot, or nothing. */
+        /* The child tries it, and sends the reason why it failed, or an empty text. */
         struct rehearse_net net;
         const char *reason = rehearse_net_open(2, &net) == ST_OK ? "" : status_message();
         _exit(write(ends[1], reason, strlen(reason)) == (ssize_t)strlen(reason) ? 0 : 1);

@@ -25,7 +25,7 @@
 #define WORKERS_MAX 64
 
 struct node {
-    pid_t pid;           /* 0: does not run */
+    pid_t pid;           /* 0: it does not run */
     struct board *board; /* NULL: not found yet */
 };
 
@@ -38,14 +38,15 @@ struct rehearse_nodes *rehearse_nodes_open(const struct rehearse_nodes_config *c
 {
     struct rehearse_nodes *nodes = memory_new(1, sizeof *nodes);
     nodes->config = *config;
-    prctl(PR_SET_CHILD_SUBREAPER, 1); /* workers of a killed node become ours to wait for */
+    /* this process becomes the parent of a killed node's workers, and waits for them */
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
     return nodes;
 }
 
 /* ---- start ---- */
 
-/* words_of — the arguments of node i: the command, what the user gave, what is added. Freed by the
- * caller; id holds the last one. */
+/* words_of — returns the arguments of node i: the command, the user's words, the added settings.
+ * The caller frees the array; id holds the last argument. */
 static char **words_of(const struct rehearse_nodes_config *c, char id[32], int i)
 {
     static char command[] = "train";
@@ -62,7 +63,7 @@ static char **words_of(const struct rehearse_nodes_config *c, char id[32], int i
     return words;
 }
 
-/* become_node — the child's side of fork. Its log is this process's. */
+/* become_node — runs in the child after fork. The node writes to this process's log. */
 static _Noreturn void become_node(char *const *words, pid_t parent, int namespace_fd)
 {
     static const int reset[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGPIPE, SIGCHLD};
@@ -84,7 +85,7 @@ enum status rehearse_nodes_start(struct rehearse_nodes *nodes, int node)
     char **words = words_of(&nodes->config, id, node);
     const int *namespaces = nodes->config.namespaces;
     pid_t parent = getpid();
-    board_close(nodes->node[node].board); /* of its last process */
+    board_close(nodes->node[node].board); /* board of its last process */
     nodes->node[node].board = NULL;
     pid_t pid = fork();
     if (pid == 0)
@@ -93,7 +94,7 @@ enum status rehearse_nodes_start(struct rehearse_nodes *nodes, int node)
     if (pid < 0)
         return FAIL(ST_RETRY, "cannot start a node: %s; raise the limit of processes (ulimit -u)",
                     strerror(errno));
-    setpgid(pid, pid); /* as the child does: whichever is first */
+    setpgid(pid, pid); /* the child calls this too; it must be done before either goes on */
     nodes->node[node].pid = pid;
     return ST_OK;
 }
@@ -123,7 +124,8 @@ void rehearse_nodes_kill(struct rehearse_nodes *nodes, int node)
     nodes->node[node].pid = 0;
 }
 
-/* parent_of — from /proc/PID/stat, whose second member may hold anything; 0: no such process. */
+/* parent_of — returns the parent of a process from /proc/PID/stat; the second field of that file
+ * may contain any characters. 0: there is no such process. */
 static int64_t parent_of(const char *pid)
 {
     char path[64], text[512];
@@ -137,11 +139,11 @@ static int64_t parent_of(const char *pid)
     char *end = strrchr(text, ')');
     if (end == NULL || strlen(end) < 5)
         return 0;
-    end[4 + strcspn(end + 4, " ")] = 0; /* behind ") S " */
+    end[4 + strcspn(end + 4, " ")] = 0; /* the number after ") S " */
     return text_parse_i64(end + 4, 0, INT32_MAX, &parent) == TEXT_OK ? parent : 0;
 }
 
-/* children_of — in the order in which /proc lists them. */
+/* children_of — returns the children of a process in the order of /proc. */
 static int children_of(pid_t pid, pid_t *out, int max)
 {
     int n = 0;
@@ -165,7 +167,8 @@ bool rehearse_nodes_kill_worker(struct rehearse_nodes *nodes, int node, uint64_t
 
 /* ---- full disks ---- */
 
-/* limit_files — false: refused, and not because the process has ended. */
+/* limit_files — limits the size of files for a process. Returns false if the system refuses it, but
+ * not if the process has ended. */
 static bool limit_files(pid_t pid, bool is_limited)
 {
     struct rlimit limit;
@@ -232,7 +235,7 @@ void rehearse_nodes_close(struct rehearse_nodes *nodes)
         rehearse_nodes_kill(nodes, i);
         board_close(nodes->node[i].board);
     }
-    /* Workers whose node was killed end by themselves. */
+    /* Workers of a killed node end by themselves; wait for them. */
     pid_t orphans[WORKERS_MAX];
     for (int n, i = 0; (n = children_of(getpid(), orphans, WORKERS_MAX)) > 1 && i < 1000; i++)
         for (poll(NULL, 0, 5); n > 0; n--)

@@ -32,7 +32,7 @@ static int kind_of(const char *word)
     return -1;
 }
 
-/* parse_one — "KIND:WEIGHT", or "KIND", whose weight is 1. */
+/* parse_one — reads "KIND:WEIGHT", or "KIND", whose weight is 1. */
 static enum status parse_one(char *one, struct rehearse_mix *out)
 {
     char *colon = strchr(one, ':');
@@ -81,7 +81,7 @@ void rehearse_plan_drop(struct rehearse_mix *mix, enum rehearse_kind kind)
 
 static uint64_t stream_of(enum stream stream) { return RAND_STREAM(REHEARSE, stream); }
 
-/* kind_at — the kind of card `card` in a deck that has as many cards of a kind as its weight. */
+/* kind_at — returns the kind of a card in a deck that holds `weight` cards of each kind. */
 static enum rehearse_kind kind_at(const struct rehearse_mix *mix, int64_t card)
 {
     int kind = 0;

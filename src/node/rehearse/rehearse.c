@@ -1,7 +1,7 @@
-/* rehearse — `convoy rehearse`: a job on nodes that are process trees of this machine, first
- * without faults, then with faults, and what a user wants to know of it before the real run. Nodes
- * are ordinary `convoy train`; this file gives them their settings and compares the ledgers of the
- * two runs. Must not know training. Read rehearse_main first, at the foot. */
+/* rehearse — `convoy rehearse`: trains a job on nodes that are process trees of this machine, first
+ * without faults, then with faults, and reports whether the job survives them, before the real run.
+ * Nodes are ordinary `convoy train` processes; this file makes their settings and compares the
+ * ledgers of the two runs. Must not know training. Read rehearse_main first, at the foot. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -30,32 +30,34 @@
 #define MIX_DEFAULT "kill:2,node:2,hang:2,slow:1,flip:1,disk:1,cut:1"
 #define CHECKPOINT_EVERY_DEFAULT 50
 #define EVERY_MS_MIN 5000
-#define FAULTS_DEFAULT 10 /* in a rehearsal, unless FAULT_EVERY says otherwise */
-#define HEAL_MS 120000    /* beside what PEER_TIMEOUT and STEP_TIMEOUT take */
-#define PORT_FIRST 10000  /* below those of outgoing connections */
+#define FAULTS_DEFAULT 10 /* faults in a rehearsal, unless FAULT_EVERY is set */
+#define HEAL_MS 120000    /* milliseconds, in addition to PEER_TIMEOUT and STEP_TIMEOUT */
+#define PORT_FIRST 10000  /* below the ports of outgoing connections */
 #define PORTS_N 22000
 #define PORT_TRIES 1000
 #define STEPS_ENDLESS 1000000000
 #define REMOVE_TRIES 100 /* a worker that is being killed may still add a file */
 #define REMOVE_WAIT_MS 50
-#define COMPARISONS 5 /* of replicas between two checkpoints, unless SENTINEL_EVERY is set */
+/* comparisons of replicas between two checkpoints, unless SENTINEL_EVERY is set */
+#define COMPARISONS 5
 
-/* A folder that is gone when this process and those that inherit its descriptor are gone, however
- * they end, kill -9 included. A process of its own waits for that and removes the folder. */
+/* A folder that is removed when this process and all processes that inherit its descriptor have
+ * ended, however they end, kill -9 included. A separate process waits for that and removes the
+ * folder. */
 struct scratch {
     char path[FILE_PATH_MAX];
-    int hold_fd;   /* while any process has it open, the folder stays; outlives exec */
+    int hold_fd;   /* the folder stays while any process has it open; outlives exec */
     pid_t remover; /* the process that removes it */
 };
 
 struct rehearse {
     const struct conf *conf;
     int args_n;
-    char **args; /* the user's, but for the secrets */
+    char **args; /* the user's arguments without the secrets */
     int64_t checkpoint_every;
-    bool is_mix_asked; /* by the user */
+    bool is_mix_asked; /* the user set FAULT_MIX */
     struct scratch scratch;
-    struct rehearse_net net; /* of the faulty run, if cables are cut */
+    struct rehearse_net net; /* networks of the faulty run, if cables are cut */
     struct rehearse_report report;
     struct ledger_audit calm, faulty;
     char word[REHEARSE_WORDS_MAX][FILE_PATH_MAX + 32];
@@ -106,7 +108,8 @@ static enum status read_every(const struct conf *conf, int64_t duration_ms, int6
                 conf_text(conf, CONF_DURATION), conf_source(conf, CONF_DURATION));
 }
 
-/* leave_out — a kind that cannot be made here, unless the user asks for it. */
+/* leave_out — leaves out a kind of fault that cannot be made here; fails if the user requested
+ * it. */
 static enum status leave_out(struct rehearse *r, enum rehearse_kind kind, const char *why)
 {
     if (r->is_mix_asked)
@@ -143,7 +146,7 @@ static enum status read_settings(struct rehearse *r)
                     conf_source(r->conf, CONF_FAULT));
     TRY(read_every(r->conf, report->duration_ms, &report->every_ms));
     if (report->mix.weight[REHEARSE_KIND_FLIP] > 0 && conf_i64(r->conf, CONF_SENTINEL_EVERY) == 0) {
-        /* Without comparisons no flipped bit is found. */
+        /* A flipped bit is found only by comparisons. */
         const int64_t apart = r->checkpoint_every / COMPARISONS;
         report->sentinel_every = apart > 0 ? apart : 1;
     }
@@ -163,7 +166,7 @@ static enum status read_settings(struct rehearse *r)
     return leave_out(r, REHEARSE_KIND_CUT, why);
 }
 
-/* ---- what a node is given ---- */
+/* ---- settings of a node ---- */
 
 static void add_word(struct rehearse *r, const char *name, const char *value)
 {
@@ -179,7 +182,7 @@ static void add_number(struct rehearse *r, const char *name, int64_t value)
     add_word(r, name, text);
 }
 
-/* add_path — a file or folder of the scratch folder. */
+/* add_path — adds a setting whose value is a file or folder in the scratch folder. */
 static void add_path(struct rehearse *r, const char *name, const char *file)
 {
     char path[FILE_PATH_MAX + 32];
@@ -233,7 +236,7 @@ static enum status add_words(struct rehearse *r, bool is_calm)
         add_number(r, "SENTINEL_EVERY", r->report.sentinel_every);
     if (conf_is_set(r->conf, CONF_TENSORBOARD_DIR))
         add_path(r, "TENSORBOARD_DIR", "tensorboard");
-    /* Where the user's job would end at once, or after few faults. */
+    /* Without these settings the user's job would end immediately, or after few faults. */
     if (!conf_is_set(r->conf, CONF_MAX_RESTARTS))
         add_number(r, "MAX_RESTARTS", 1000);
     if (conf_i64(r->conf, CONF_STEPS) == 0 &&
@@ -276,7 +279,8 @@ static enum status audit(struct rehearse *r, bool is_calm)
     return ledger_audit(path, is_calm ? &r->calm : &r->faulty);
 }
 
-/* run_calm — a job that fails without faults fails the command as it would fail `train`. */
+/* run_calm — runs the job without faults. If the job fails, the command fails with the status of
+ * `train`. */
 static enum status run_calm(struct rehearse *r, int64_t *goal_out)
 {
     struct rehearse_result *calm = r->report.calm;
@@ -305,7 +309,8 @@ static enum status run_faulty(struct rehearse *r, int64_t goal)
 {
     char path[FILE_PATH_MAX];
     TRY(file_join(path, sizeof path, r->scratch.path, folder_of(true)));
-    TRY(file_remove_tree(path)); /* its ledger is read, and disks are not endless */
+    /* its ledger has been read, and the second run needs the disk space */
+    TRY(file_remove_tree(path));
     if (r->report.mix.weight[REHEARSE_KIND_CUT] > 0)
         TRY(rehearse_net_open(r->report.nodes_n, &r->net));
     LOG_INFO("the same with a fault each %g s", (double)r->report.every_ms / 1000);
@@ -316,9 +321,9 @@ static enum status run_faulty(struct rehearse *r, int64_t goal)
     return ST_OK;
 }
 
-/* ---- the verdict ---- */
+/* ---- the result ---- */
 
-/* is_named — of each bit that changed the right worker was named. */
+/* is_named — returns true if every changed bit was attributed to the right worker. */
 static bool is_named(const struct rehearse_result *r)
 {
     for (int i = 0; i < r->outcomes_n; i++)
@@ -351,7 +356,7 @@ static void judge(struct rehearse_report *report, const struct ledger_audit *fau
 static enum status run_both(struct rehearse *r)
 {
     int64_t goal = 0;
-    /* A secret of this rehearsal's nodes alone. */
+    /* A secret that only the nodes of this rehearsal use. */
     uint8_t bytes[16];
     char hex[40] = "", path[FILE_PATH_MAX];
     if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
@@ -366,7 +371,7 @@ static enum status run_both(struct rehearse *r)
     TRY(st);
     TRY(run_calm(r, &goal));
     TRY(run_faulty(r, goal));
-    /* Checkpoints of the same steps; both lists are in order. */
+    /* Compare the checkpoints of the same steps; both lists are in order. */
     r->report.is_equal = true;
     for (int i = 0, k = 0; i < r->calm.checkpoints_n && k < r->faulty.checkpoints_n;) {
         const struct ledger_checkpoint *a = &r->calm.checkpoint[i], *b = &r->faulty.checkpoint[k];
@@ -387,7 +392,7 @@ static enum status run_both(struct rehearse *r)
 
 /* ---- the folder ---- */
 
-/* Removes the folder when all holders of the pipe have ended: the process of the remover. */
+/* remove_later — the process that removes the folder when all holders of the pipe have ended. */
 static _Noreturn void remove_later(const char *path, int fd)
 {
     char byte;
@@ -395,7 +400,8 @@ static _Noreturn void remove_later(const char *path, int fd)
     setsid();
     fd = dup2(fd, STDIN_FILENO);
     close_range(STDERR_FILENO + 1, ~0u, 0);
-    dup2(open("/dev/null", O_RDWR), STDERR_FILENO); /* a reader of stdout must not wait for this */
+    /* a reader of stdout must not wait for this process */
+    dup2(open("/dev/null", O_RDWR), STDERR_FILENO);
     dup2(STDERR_FILENO, STDOUT_FILENO);
     do {
         errno = 0;
@@ -426,7 +432,7 @@ static enum status start_remover(struct scratch *s)
                 strerror(errno));
 }
 
-/* Makes PREFIX-XXXXXX, for this user alone. */
+/* open_scratch — creates PREFIX-XXXXXX, which only this user can access. */
 static enum status open_scratch(const char *prefix, struct scratch *out)
 {
     *out = (struct scratch){.hold_fd = -1};
@@ -442,8 +448,8 @@ static enum status open_scratch(const char *prefix, struct scratch *out)
     return st;
 }
 
-/* Blocks until the folder is removed: the other holders have ended. Accepts one that was not
- * opened. */
+/* close_scratch — waits until the other holders have ended and the folder is removed. Accepts a
+ * folder that was not opened. */
 static void close_scratch(struct scratch *scratch)
 {
     if (scratch->remover <= 0)
@@ -459,7 +465,7 @@ static void close_scratch(struct scratch *scratch)
 static enum status rehearse(struct rehearse *r, int argc, char **argv, char **environment)
 {
     TRY(read_settings(r));
-    /* The user's words; the nodes have a secret of their own. */
+    /* The user's words without the secret: the nodes have a secret of their own. */
     r->args = memory_new((size_t)argc + 1, sizeof *r->args);
     r->report.calm = memory_new(1, sizeof *r->report.calm);
     r->report.faulty = memory_new(1, sizeof *r->report.faulty);
@@ -471,7 +477,7 @@ static enum status rehearse(struct rehearse *r, int argc, char **argv, char **en
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
         if (sigaction(signals[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
             sigaction(signals[i], &action, NULL);
-    /* Beside CHECKPOINT_DIR, on the disk that the job will use, or in TMPDIR. */
+    /* Next to CHECKPOINT_DIR, on the disk that the job will use, or in TMPDIR. */
     char prefix[FILE_PATH_MAX];
     const char *dir = conf_text(r->conf, CONF_CHECKPOINT_DIR),
                *temporary = launcher_find(environment, "TMPDIR");

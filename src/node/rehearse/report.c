@@ -10,7 +10,7 @@
 #define PUBLISHED_NODE_DAYS (54.0 * 2048 / 419)
 #define DAY_MS (24 * 3600 * 1000.0)
 
-/* What the faults of one kind came to. */
+/* Results of the faults of one kind. */
 struct kind_row {
     int made, healed, kept, named_right, named_wrong;
     struct rehearse_times times[REHEARSE_MEASURES_N];
@@ -49,14 +49,14 @@ static double span_ms(const struct rehearse_result *r)
     return (double)(r->last_ms - r->first_ms);
 }
 
-/* step_ms — of steps after the first line. */
+/* step_ms — returns the mean time of the steps after the first one that was seen. */
 static double step_ms(const struct rehearse_result *r)
 {
     int64_t n = r->steps - r->first_step;
     return n > 0 ? span_ms(r) / (double)n : NAN;
 }
 
-/* goodput — the time that the calm run takes for as many steps, of the time with faults. */
+/* goodput — returns the time per step of the calm run divided by the time per step with faults. */
 static double goodput(const struct rehearse_report *r)
 {
     return step_ms(r->calm) / step_ms(r->faulty);
@@ -165,7 +165,8 @@ static cJSON *json_of(const struct rehearse_report *r)
     put_run(root, "calm", r->calm);
     put_run(root, "faulty", r->faulty);
     json_add_number(root, "goodput", goodput(r));
-    json_add_number(root, "samples_lost", r->is_whole ? 0 : NAN); /* else how many is not known */
+    /* otherwise the number is unknown */
+    json_add_number(root, "samples_lost", r->is_whole ? 0 : NAN);
     char calm[20], faulty[20];
     cJSON *object = cJSON_AddObjectToObject(root, "weights");
     text_format(calm, sizeof calm, "%016" PRIx64, r->calm_weights);

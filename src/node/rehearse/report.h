@@ -1,5 +1,5 @@
-/* rehearse_report — what a rehearsal found, as a table for people or as JSON. Must not know how a
- * run is made. */
+/* rehearse_report — writes the results of a rehearsal, as a table for people or as JSON. Must not
+ * know how a run is made. */
 #ifndef CONVOY_NODE_REHEARSE_REPORT_H
 #define CONVOY_NODE_REHEARSE_REPORT_H
 
@@ -10,19 +10,20 @@ struct rehearse_report {
     int nodes_n;
     int64_t seed, every_ms, duration_ms;
     struct rehearse_mix mix;
-    int64_t sentinel_every;                /* set by the rehearsal; 0: it did not */
-    char left_out[REHEARSE_KINDS_N][300];  /* why a kind cannot be made here; "": it can */
+    int64_t sentinel_every; /* SENTINEL_EVERY set by the rehearsal; 0: not set */
+    /* reason why a kind of fault cannot be made here; "": it can be */
+    char left_out[REHEARSE_KINDS_N][300];
     struct rehearse_result *calm, *faulty; /* times of outcomes are not changed */
-    /* of the checkpoints that both runs have written */
+    /* number of checkpoints that both runs have written */
     int compared_n;
-    int64_t compared_step; /* the last one */
+    int64_t compared_step; /* step of the last one */
     uint64_t calm_weights, faulty_weights;
-    bool is_equal;      /* all of them */
+    bool is_equal;      /* all compared weights are equal */
     bool is_whole;      /* every sample is in exactly one step */
-    char problem[1200]; /* the first thing that is wrong; "": nothing */
+    char problem[1200]; /* first problem; "": none */
 };
 
-/* rehearse_report_write — appended to out. */
+/* rehearse_report_write — appends the report to out. */
 void rehearse_report_write(const struct rehearse_report *report, bool as_json, struct text *out);
 
 #endif

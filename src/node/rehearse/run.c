@@ -2,11 +2,11 @@
  *
  * One fault at a time:
  *
- *   made → (a node's board: the generation is over) → detected → (a node that stands still goes
- *   on) → (a new generation, its first step) → recovered
+ *   made → (a node's board: the generation is over) → detected → (a stopped node goes on) → (a new
+ *     generation, its first step) → recovered
  *
- * The next one waits until the job is further than it ever was: three recoveries without a new step
- * end a job, and a machine that fails that often needs no rehearsal. */
+ * The next fault waits until the job has passed its furthest step. Three recoveries without a new
+ * step end a job, and a machine that fails as often as that needs no rehearsal. */
 #include "node/rehearse/run.h"
 
 #include <math.h>
@@ -18,34 +18,36 @@
 #include "node/rehearse/net.h"
 
 #define TICK_MS 10
-#define STOP_MS 60000 /* for a job to end after SIGTERM, with a checkpoint */
+#define STOP_MS 60000 /* limit for a job to end after SIGTERM, with a checkpoint */
 #define SLOW_MS 5000
-#define SLOW_PART_MS 50 /* a slow node stands still for so long, then runs for so long */
+#define SLOW_PART_MS 50 /* a slow node alternates between stopping and running for this time */
 
 struct run {
     const struct rehearse_run_config *config;
     struct rehearse_result *result;
     struct rehearse_nodes *nodes;
-    int64_t step, best; /* the last finished one, of node 0; the furthest of any node */
-    int64_t end_step;   /* the run is over when this step is done; 0: not decided */
-    int64_t stop_ms;    /* when its end was requested; 0: not yet */
-    int64_t generation; /* in which node 0 trains, or did last */
-    int64_t restarts;   /* as node 0 counts them */
-    int64_t ended[REHEARSE_NODES_MAX]; /* the last generation that is over, by the node's board */
-    bool is_ending;                    /* a node has ended well */
-    bool is_lost;                      /* the generation is over; no new one yet */
-    bool is_renewed;                   /* a new one has begun, and no step is done in it */
+    int64_t step, best; /* last finished step of node 0; furthest step of any node */
+    int64_t end_step;   /* the run is over when this step is finished; 0: not decided */
+    int64_t stop_ms;    /* time at which the end was requested; 0: not yet */
+    int64_t generation; /* generation of node 0, or its last one */
+    int64_t restarts;   /* restarts counted by node 0 */
+    int64_t ended[REHEARSE_NODES_MAX]; /* last finished generation on the board of each node */
+    bool is_ending;                    /* a node has ended successfully */
+    bool is_lost;                      /* the generation is over, and there is no new one yet */
+    bool is_renewed; /* a new generation has begun, and no step of it is finished */
     /* The fault that has not healed yet; kind REHEARSE_KINDS_N: none. */
     struct rehearse_outcome fault;
     int64_t made_ms;
-    int64_t made_best; /* the furthest step at that time */
+    int64_t made_best; /* furthest step when the fault was made */
     int64_t saves,
-        failures; /* of checkpoints at that time: the last one's step, and how many failed */
-    int32_t pids[REHEARSE_NODES_MAX][BOARD_WORKERS_MAX]; /* of the workers at that time; 0: none */
-    bool is_still;                                       /* its node is stopped */
-    bool is_full;                                        /* files cannot grow */
-    bool is_cut;                                         /* its node's cable is pulled */
-    int flipped_rank, flipped_node; /* of the last flip; node -1: it was replaced since */
+        /* checkpoints when the fault was made: step of the last one, number of failures */
+        failures;
+    /* workers when the fault was made; 0: none */
+    int32_t pids[REHEARSE_NODES_MAX][BOARD_WORKERS_MAX];
+    bool is_still;                  /* the fault's node is stopped */
+    bool is_full;                   /* files cannot grow */
+    bool is_cut;                    /* the cable of the fault's node is pulled */
+    int flipped_rank, flipped_node; /* rank and node of the last flip; node -1: replaced since */
 };
 
 static void look(struct run *r);
@@ -82,7 +84,7 @@ static void set_cut(struct run *r, bool is_cut)
     r->is_cut = is_cut;
 }
 
-/* release — what a fault does for a while is over. */
+/* release — ends the temporary effects of a fault. */
 static void release(struct run *r)
 {
     hold(r, false);
@@ -96,15 +98,17 @@ static void signal_all(struct run *r, int signal_n)
         rehearse_nodes_signal(r->nodes, node, signal_n);
 }
 
-/* is_between_saves — a bit that changes in rank 0 after the comparison before a checkpoint, and
- * before the copy that is written, would be kept in it (decision 061). */
+/* is_between_saves — returns true if a flipped bit cannot reach a checkpoint. A bit that changes in
+ * rank 0 after the comparison before a checkpoint, and before the copy that is written, would be
+ * stored in it (decision 061). */
 static bool is_between_saves(const struct run *r)
 {
     int64_t every = r->config->checkpoint_every, at = r->step % every;
     return every < 3 || (at >= 1 && at <= every - 2);
 }
 
-/* Copies what worker i of a node has published. False: it has published nothing. */
+/* copy_worker — copies the values that worker i of a node has published. Returns false if it has
+ * published none. */
 static bool copy_worker(struct run *r, int node, int i, struct board_worker *out)
 {
     struct board *board = rehearse_nodes_board(r->nodes, node);
@@ -120,7 +124,8 @@ static struct rehearse_replica replica_of(const struct board_worker *w)
     return (struct rehearse_replica){w->rank, w->pid, w->replica_elems, w->replica_address};
 }
 
-/* flip — all nodes stand still meanwhile, so the last step that was read is the last one done. */
+/* flip — inverts a bit. All nodes are stopped meanwhile, so the last step that was read is the last
+ * finished one. */
 static bool flip(struct run *r, const struct rehearse_fault *fault)
 {
     char what[160];
@@ -129,7 +134,7 @@ static bool flip(struct run *r, const struct rehearse_fault *fault)
     int n = 0;
     r->flipped_rank = -1;
     if (!is_between_saves(r))
-        return false; /* without stopping nodes at each tick */
+        return false; /* checked first, so that nodes are not stopped at each tick */
     signal_all(r, SIGSTOP);
     look(r);
     for (int i = 0; i < BOARD_WORKERS_MAX && copy_worker(r, fault->node, i, &worker); i++)
@@ -145,7 +150,8 @@ static bool flip(struct run *r, const struct rehearse_fault *fault)
     return r->flipped_rank >= 0;
 }
 
-/* make_one — *is_made_out false: not now; it is tried again at the next tick. */
+/* make_one — makes a fault. *is_made_out false: it cannot be made now, and is tried again at the
+ * next tick. */
 static enum status make_one(struct run *r, const struct rehearse_fault *fault, bool *is_made_out)
 {
     const int64_t last = r->config->last_step;
@@ -162,7 +168,7 @@ static enum status make_one(struct run *r, const struct rehearse_fault *fault, b
         *is_made_out = flip(r, fault);
         return ST_OK;
     case REHEARSE_KIND_DISK:
-        /* Not shortly before the job's end: it would fail without its last checkpoint. */
+        /* Not shortly before the job's end: the job would fail without its last checkpoint. */
         *is_made_out = last <= 0 || r->best + 2 * r->config->checkpoint_every < last;
         if (*is_made_out)
             set_full(r, true);
@@ -176,7 +182,8 @@ static enum status make_one(struct run *r, const struct rehearse_fault *fault, b
     }
 }
 
-/* Returns true if only workers that the fault ends have another process than when it was made. */
+/* is_kept — returns true if only the workers that the fault ends have another process than before
+ * the fault. */
 static bool is_kept(struct run *r)
 {
     struct board_worker worker;
@@ -216,7 +223,7 @@ static void finish(struct run *r, bool is_healed)
     r->fault.is_healed = is_healed;
     r->fault.is_kept = is_healed && is_kept(r);
     r->result->outcome[r->result->outcomes_n++] = r->fault;
-    /* What became of it, as one line. */
+    /* Log the result of the fault in one line. */
     const struct rehearse_outcome *f = &r->fault;
     char detect[32], recover[32];
     LOG_INFO("fault %d: %s of node %d: detected after %s, recovered after %s",
@@ -231,7 +238,8 @@ static void finish(struct run *r, bool is_healed)
     r->fault.kind = REHEARSE_KINDS_N;
 }
 
-/* patience_ms — a checkpoint or a comparison comes only after so many steps. */
+/* patience_ms — returns how long the fault may last. The next checkpoint or comparison may be many
+ * steps away. */
 static int64_t patience_ms(const struct run *r)
 {
     const struct rehearse_result *result = r->result;
@@ -246,7 +254,8 @@ static void drive(struct run *r, int64_t now_ms)
     char text[160];
     int64_t age_ms = now_ms - r->made_ms;
     if (r->fault.kind == REHEARSE_KIND_SLOW) {
-        /* Half of the time, and over after SLOW_MS if no generation has ended by it. */
+        /* The node is stopped half of the time. The fault is over after SLOW_MS if no generation
+         * has ended by then. */
         hold(r, age_ms < SLOW_MS && age_ms / SLOW_PART_MS % 2 == 0);
         if (age_ms >= SLOW_MS && r->fault.measure[REHEARSE_DETECT_MS] < 0)
             finish(r, true);
@@ -262,7 +271,8 @@ static void drive(struct run *r, int64_t now_ms)
 
 /* ---- boards ---- */
 
-/* is_own — a node that stands still, or is cut off, is not the one that detects it. */
+/* is_own — returns true if the node is the one that the fault stops or cuts off. It cannot detect
+ * the fault. */
 static bool is_own(const struct run *r, int node)
 {
     enum rehearse_kind kind = r->fault.kind;
@@ -270,7 +280,7 @@ static bool is_own(const struct run *r, int node)
                                      kind == REHEARSE_KIND_SLOW || kind == REHEARSE_KIND_CUT);
 }
 
-/* ends_generation — the fault there is does, or may. */
+/* ends_generation — returns true if there is a fault that ends the generation, or may end it. */
 static bool ends_generation(const struct run *r)
 {
     return has_fault(r) && r->fault.kind != REHEARSE_KIND_DISK;
@@ -284,7 +294,7 @@ static void note_detected(struct run *r, int64_t now_ms)
     r->fault.measure[REHEARSE_DETECT_STEPS] = r->best - r->made_best;
 }
 
-/* A generation has begun on node 0. */
+/* note_generation — records that a generation has begun on node 0. */
 static void note_generation(struct run *r, const struct board_worker *first, int64_t now_ms)
 {
     struct board_node zero;
@@ -294,7 +304,7 @@ static void note_generation(struct run *r, const struct board_worker *first, int
     if (ends_generation(r)) {
         note_detected(r, now_ms);
         r->fault.measure[REHEARSE_STEPS_REDONE] = redone;
-        /* A node 0 that stood still, or was cut off, has lost the others, by its own view. */
+        /* If node 0 itself was stopped or cut off, the other nodes are lost from its own view. */
         const bool is_judged = r->fault.kind == REHEARSE_KIND_NODE || !is_own(r, 0),
                    is_right = r->fault.kind == REHEARSE_KIND_FLIP
                                   ? zero.lost_rank == r->flipped_rank
@@ -334,7 +344,8 @@ static void note_step(struct run *r, const struct board_worker *first, int64_t n
     r->is_renewed = false;
 }
 
-/* Notes that a checkpoint has failed since the disk is full, and then that one is written. */
+/* note_checkpoint — records that a checkpoint has failed since the disk is full, and later that one
+ * was written. */
 static void note_checkpoint(struct run *r, const struct board_checkpoint *last, int64_t now_ms)
 {
     if (r->fault.kind != REHEARSE_KIND_DISK)
@@ -348,21 +359,21 @@ static void note_checkpoint(struct run *r, const struct board_checkpoint *last, 
     }
 }
 
-/* Reads the boards of all nodes. */
+/* look — reads the boards of all nodes. */
 static void look(struct run *r)
 {
     struct board_worker first;
     const int64_t now_ms = clock_ms();
     for (int node = 0; node < r->config->nodes.nodes_n; node++) {
         struct board *board = rehearse_nodes_board(r->nodes, node);
-        /* Steps of a generation that is not noted yet are not those before its beginning. */
+        /* Steps of a new generation that is not recorded yet do not count. */
         if (copy_worker(r, node, 0, &first) && first.generation == r->generation)
             r->best = first.step > r->best ? first.step : r->best;
         if (board == NULL || board_aborted(board) <= r->ended[node])
             continue;
         r->ended[node] = board_aborted(board);
         if (r->stop_ms > 0 || r->ended[node] < r->generation || is_own(r, node))
-            continue; /* the one before */
+            continue; /* the previous generation */
         r->is_lost = true;
         if (ends_generation(r))
             note_detected(r, now_ms);
@@ -376,8 +387,8 @@ static void look(struct run *r)
     note_checkpoint(r, &first.checkpoint, now_ms);
 }
 
-/* is_replaced — ON_LOSS=shrink: the node whose results were wrong has left; another one takes its
- * place, as a scheduler would start it. */
+/* is_replaced — ON_LOSS=shrink: returns true if the node whose results were wrong has left. Another
+ * node is started in its place, as a scheduler would do. */
 static bool is_replaced(struct run *r, int node, int code)
 {
     if (r->stop_ms > 0 || node != r->flipped_node || code != status_exit_code(ST_FAULT))
@@ -399,7 +410,7 @@ static void on_end(void *arg, int node, int code)
         return;
     r->is_ending = r->is_ending || (code == 0 && r->stop_ms == 0);
     if (r->is_ending && r->stop_ms == 0)
-        r->stop_ms = clock_ms(); /* the others end, too */
+        r->stop_ms = clock_ms(); /* the other nodes also end */
     if (r->stop_ms > 0)
         return;
     r->result->job = status_from_exit(code);
@@ -412,7 +423,8 @@ static void on_end(void *arg, int node, int code)
 
 /* ---- the run ---- */
 
-/* is_over — time is up, and the next checkpoint after it is made; or nothing is left to compare. */
+/* is_over — returns true if the time is over and the next checkpoint is made, or if no further
+ * checkpoint can be compared. */
 static bool is_over(struct run *r, int64_t now_ms)
 {
     const struct rehearse_run_config *c = r->config;
@@ -439,7 +451,7 @@ static enum status tick(struct run *r)
         return ST_OK;
     }
     if (!is_over(r, now_ms)) {
-        /* Makes the next one when it is due. */
+        /* Make the next fault when it is due. */
         const struct rehearse_run_config *c = r->config;
         int i = r->result->outcomes_n;
         if (c->mix.total == 0 || i == REHEARSE_FAULTS_MAX || r->is_lost || r->best <= r->made_best)

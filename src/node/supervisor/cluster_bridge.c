@@ -26,8 +26,9 @@
 #define REPORT_MS 250
 #define NAME_MS (30 * 1000)
 #define NAME_RETRY_MS 250
-#define WAITING_MS 3000 /* log which nodes are missing after this time, and when that changes */
-#define WAITING_AGAIN_MS 60000 /* between two lines about the same nodes */
+/* missing nodes are logged after this time, and again when the list changes */
+#define WAITING_MS 3000
+#define WAITING_AGAIN_MS 60000 /* time between two log lines about the same missing nodes */
 
 _Static_assert(FILE_LIST_NODES_MAX == CLUSTER_NODES_MAX, "a node of the cluster may request data");
 _Static_assert(sizeof(struct cluster_address) == sizeof(struct board_address) &&
@@ -41,34 +42,35 @@ struct cluster_bridge {
     struct cluster_bridge_config config;
     struct cluster *cluster;
     int nodes_n, workers_n, ranks_n;
-    int64_t running;   /* generation; 0: none */
-    int running_nodes; /* that it has, or the last one had */
-    int64_t stepped;   /* the last generation with a step that was reported */
+    int64_t running;   /* current generation; 0: none */
+    int running_nodes; /* number of nodes in the current generation, or in the last one */
+    int64_t stepped;   /* the last generation of which a step was reported */
     bool has_fault;    /* a worker of this node ended with ST_FAULT in the last generation */
     bool is_ready;     /* the cluster has all workers' addresses */
     bool is_ended;
-    struct dataset_server *dataset;             /* node 0 of several; else NULL */
-    uint64_t blob_revisions[FILE_LIST_KINDS_N]; /* as read last */
+    struct dataset_server *dataset;             /* set on node 0 of several nodes; else NULL */
+    uint64_t blob_revisions[FILE_LIST_KINDS_N]; /* the revisions that were read last */
     int64_t report_ms, waiting_ms;
     int64_t opened_ms;
-    char missing[1024]; /* as logged last */
-    int64_t missing_ms; /* when */
-    char reached[64];   /* as given to on_reached last; "": not yet */
+    char missing[1024]; /* list of missing nodes in the last log line */
+    int64_t missing_ms; /* time of that log line */
+    char reached[64];   /* last argument of on_reached; "": not called yet */
     struct cluster_address addresses[CLUSTER_WORKERS_MAX];
-    /* of each worker's board_ready whose address addresses[] holds */
+    /* revision of each worker's board_ready whose address is in addresses[] */
     int64_t revisions[CLUSTER_WORKERS_MAX];
-    struct board_address *world;      /* ranks_n */
-    struct view_node *nodes;          /* nodes_n */
-    struct view_peer *peers;          /* ranks_n */
-    int shown_nodes_n, shown_peers_n; /* of these: as of the last refresh_nodes */
+    struct board_address *world; /* ranks_n addresses */
+    struct view_node *nodes;     /* nodes_n nodes */
+    struct view_peer *peers;     /* ranks_n peers */
+    /* numbers of valid nodes and peers since the last refresh_nodes */
+    int shown_nodes_n, shown_peers_n;
 };
 
 static void report(struct cluster_bridge *b, int64_t now_ms);
 
 static void report_first_step(struct cluster_bridge *b);
 
-/* lost — a worker ended, or its comm failed; worker_i -1: its comm. generation: in which; 0: before
- * there was one. */
+/* lost — reports to the cluster that a worker ended or that its comm failed. worker_i -1: a comm
+ * failed. generation: the generation of the loss; 0: before the first one. */
 static void lost(struct cluster_bridge *b, int64_t generation, int worker_i, enum status st,
                  const char *why)
 {
@@ -80,12 +82,12 @@ static void lost(struct cluster_bridge *b, int64_t generation, int worker_i, enu
     if (worker_i >= 0 && board_worker_copy(b->config.board, worker_i, &last))
         loss.step = last.step;
     b->is_ready = false;
-    report_first_step(b); /* how far they came decides whether more is tried */
+    report_first_step(b); /* the progress of this generation decides whether the job restarts */
     report(b, clock_ms());
     cluster_worker_lost(b->cluster, &loss);
 }
 
-/* ---- from the cluster ---- */
+/* ---- calls from the cluster ---- */
 
 static bool has_same_data(const struct cluster_address *one, int one_node,
                           const struct cluster_address *other, int other_node, char *out,
@@ -95,7 +97,7 @@ static bool has_same_data(const struct cluster_address *one, int one_node,
                                  cap);
 }
 
-/* A request to node 0 for another path than the cluster's. */
+/* on_request — serves a request to node 0 for a path that is not the cluster's. */
 static void on_request(void *arg, struct https_server_request *request, const char *path,
                        const char *bytes, size_t n)
 {
@@ -106,7 +108,7 @@ static void on_request(void *arg, struct https_server_request *request, const ch
 static void on_world(void *arg, const struct cluster_world *world)
 {
     struct cluster_bridge *b = arg;
-    /* Which of the world's nodes this one is; node -1: none. */
+    /* The index of this node in the world; -1: it is not in it. */
     struct board_world_place place = {world->generation, world->nodes_n, -1};
     for (int i = 0; i < world->nodes_n; i++)
         if (world->node_ids[i] == (int)conf_i64(b->config.conf, CONF_NODE_ID))
@@ -116,7 +118,7 @@ static void on_world(void *arg, const struct cluster_world *world)
     b->running = world->generation;
     b->running_nodes = world->nodes_n;
     b->is_ready = b->has_fault = false;
-    /* The first worker that does not run; workers_n: all do. */
+    /* The first worker that does not run; workers_n: all run. */
     int dead = 0;
     while (dead < b->workers_n && workers_is_alive(b->config.workers, dead))
         dead++;
@@ -160,17 +162,18 @@ static void on_end(void *arg, enum status st)
 {
     struct cluster_bridge *b = arg;
     b->is_ended = true;
-    /* The exit code of a fault asks a scheduler to drain the machine, so only the node that has the
-     * fault ends with it. */
+    /* The exit code of a fault requests a scheduler to drain the machine, so only the node that has
+     * the fault ends with it. */
     if (st == ST_PEER || st == ST_FAULT)
         st = b->has_fault ? ST_FAULT : ST_PEER;
     b->config.on_end(b->config.arg, st);
 }
 
-/* ---- from the workers ---- */
+/* ---- reports from the workers ---- */
 
-/* collect_ready — true: every worker waits for a generation later than any that is known here. A
- * worker that left the current generation by itself reports it this way. */
+/* collect_ready — reads the addresses of the workers. Returns true if every worker waits for a
+ * generation later than any that is known here. A worker that left the current generation by itself
+ * reports it this way. */
 static bool collect_ready(struct cluster_bridge *b)
 {
     struct board_ready ready;
@@ -241,7 +244,7 @@ static void report(struct cluster_bridge *b, int64_t now_ms)
     cluster_report(b->cluster, ranks, b->workers_n);
 }
 
-/* is_loopback — an address that only processes of this host reach. */
+/* is_loopback — returns true if only processes of this host can reach the address. */
 static bool is_loopback(const char *address)
 {
     return text_starts(address, "127.") || strcmp(address, "::1") == 0;
@@ -275,8 +278,8 @@ const char *cluster_bridge_choose_reached(const struct cluster_node *nodes, int 
     return best;
 }
 
-/* report_reached — on node 0: where the other nodes reach this one. Of a job that may begin without
- * others, no node does: any address will do. */
+/* report_reached — on node 0, reports the address at which the other nodes reach this one. If the
+ * job may begin with node 0 only and no node has connected in time, any address is enough. */
 static void report_reached(struct cluster_bridge *b, int64_t now_ms)
 {
     const struct conf *conf = b->config.conf;
@@ -300,7 +303,7 @@ static void report_reached(struct cluster_bridge *b, int64_t now_ms)
     b->config.on_reached(b->config.arg, address);
 }
 
-/* publish_file_lists — serve the file lists of node 0's first worker to the nodes that have no
+/* publish_file_lists — serves the file lists of node 0's first worker to the nodes that have no
  * data. */
 static void publish_file_lists(struct cluster_bridge *b)
 {
@@ -322,9 +325,9 @@ static void publish_file_lists(struct cluster_bridge *b)
     }
 }
 
-/* report_first_step — the first step of this generation that a worker of this node finishes. With
- * copies of the state it counts when its copy is complete: a node that returns ends the generation,
- * and the job goes on from that copy. */
+/* report_first_step — reports the first step of this generation that a worker of this node has
+ * finished. With copies of the state, the step counts only when its copy is complete: a node that
+ * returns ends the generation, and the job goes on from that copy. */
 static void report_first_step(struct cluster_bridge *b)
 {
     struct board_worker first;
@@ -357,7 +360,7 @@ void cluster_bridge_tick(struct cluster_bridge *b, int64_t now_ms)
     cluster_ready(b->cluster, b->addresses, b->workers_n);
 }
 
-/* ---- from the supervisor ---- */
+/* ---- calls from the supervisor ---- */
 
 void cluster_bridge_lost(struct cluster_bridge *b, int worker_i, enum status st, const char *why)
 {
@@ -365,8 +368,9 @@ void cluster_bridge_lost(struct cluster_bridge *b, int worker_i, enum status st,
     ASSERTF(worker_i >= 0, "worker %d", worker_i);
     const int64_t over = board_aborted(b->config.board);
     int64_t generation = b->running;
-    /* The worker's generation may be over already, if it was not ready for another: all ranks end
-     * if a loss is not finite, and others may report first that this one went away. */
+    /* If the worker was not ready for another generation, its generation may already be over: all
+     * ranks end if a loss is not finite, and other ranks may report first that this worker
+     * ended. */
     if (!b->running && board_ready_copy(b->config.board, worker_i, &ready) && ready.after < over)
         generation = over;
     b->has_fault = b->has_fault || st == ST_FAULT;
@@ -411,10 +415,10 @@ void cluster_bridge_checkpoints(struct cluster_bridge *b, int64_t n)
         cluster_checkpoints(b->cluster, n);
 }
 
-/* ---- for people ---- */
+/* ---- for the status page ---- */
 
-/* fill_peer — what a node reported of one of its ranks. Of a node that is not connected only its
- * last step is still true. */
+/* fill_peer — copies the report of a node about one of its ranks. For a node that is not connected,
+ * only its last step is still valid. */
 static void fill_peer(struct view_peer *out, const struct cluster_node *node,
                       const struct cluster_rank *rank)
 {
@@ -480,8 +484,9 @@ void cluster_bridge_fill(void *arg, struct view *view)
 
 /* ---- open and close ---- */
 
-/* wait_for_name — node 0's own name may have been published only now (of a pod, in Kubernetes):
- * look it up again for a while. The event loop turns meanwhile, so a stop request gets through. */
+/* wait_for_name — looks up node 0's own name again for a while, because it may have been published
+ * only now (for example, a pod's name in Kubernetes). The event loop runs meanwhile, so a stop
+ * request is handled. */
 static enum status wait_for_name(struct cluster_bridge *b)
 {
     const char *addr = conf_text(b->config.conf, CONF_MASTER_ADDR);
@@ -511,15 +516,15 @@ static struct cluster_places places_of(const struct mesh *mesh)
 {
     if (!mesh)
         return (struct cluster_places){0};
-    /* Stages make calls of their own. In evaluations a data group with no batch makes its store's
-     * calls only, not those of tensor and context groups (train/step/eval.c). */
+    /* Stages make different calls. In evaluations, a data group with no batch makes only its
+     * store's calls, not the calls of tensor and context groups (train/step/eval.c). */
     const int data = mesh->size[MESH_AXIS_DATA];
     const bool calls_differ =
         mesh->size[MESH_AXIS_PIPELINE] > 1 || (data > 1 && data != mesh_ranks(mesh));
     return (struct cluster_places){.describe = describe, .arg = mesh, .calls_differ = calls_differ};
 }
 
-/* derive_job_key — Reads the token and derives the job's key from it. Wipes the token. */
+/* derive_job_key — reads the token and derives the job's key from it. Wipes the token. */
 static enum status derive_job_key(const struct conf *conf, struct psk *out)
 {
     char *token = secure_alloc(CONF_TOKEN_BYTES);

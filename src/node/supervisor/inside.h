@@ -1,7 +1,8 @@
-/* supervisor_inside — the state of a node's supervisor, and what its files call of each other:
+/* supervisor_inside — the state of a node's supervisor, and the functions that its files call of
+ * each other:
  *
  *   supervisor.c          start, signals, the event loop, the end
- *   supervisor/recover.c  what the end of a worker means for the node and the job
+ *   supervisor/recover.c  the consequences of a worker's end for the node and the job
  *
  * Everything runs on the one thread of the event loop. Must not know devices, data or models. */
 #ifndef CONVOY_NODE_SUPERVISOR_INSIDE_H
@@ -24,75 +25,79 @@
 
 #define SUPERVISOR_SIGNALS_N (5 + PROCESS_STOP_SIGNALS_N)
 
-/* What HTTP shows of a run in addition to the board. */
+/* Data of a run that HTTP shows in addition to the board. */
 struct supervisor_info {
     struct log_tail tail; /* the supervisor's newest log lines */
-    struct text settings; /* those that differ from their defaults: a line of JSON */
+    struct text settings; /* the settings that differ from their defaults, as a line of JSON */
     /* the file of the curves, next to node 0's checkpoints; "": none */
     char archive[FILE_PATH_MAX];
 };
 
 struct supervisor {
     const struct conf *conf;
-    bool is_check;        /* `check`: nothing is trained, and nothing started again */
-    int64_t max_restarts; /* of the job; -1: it knows none */
+    bool is_check;        /* `check`: nothing is trained, and no worker is restarted */
+    int64_t max_restarts; /* restart budget of the job; -1: unknown here */
     int args_n;
     char **args;
     struct event_base *loop;
     struct event *signals[SUPERVISOR_SIGNALS_N], *tick;
     struct board *board;
     int shm_fd;       /* -1: none */
-    struct mesh mesh; /* of the job's ranks */
+    struct mesh mesh; /* mesh of the job's ranks */
     struct workers *workers;
-    struct cluster_bridge *bridge; /* NULL: one worker alone */
+    struct cluster_bridge *bridge; /* NULL: the job has only one worker */
     struct check_view *check_view;
     struct serve *serve; /* NULL: STATUS_PORT=0 */
     struct board_node node;
-    struct machine_counters counters; /* of the last reading */
+    struct machine_counters counters; /* values of the last reading */
     struct machine_stats machine;
     struct supervisor_info *info; /* NULL: nothing is served */
-    struct restart_budget budget; /* with only one worker */
-    int64_t losses;               /* of this node's workers in a row, without a finished step */
-    int64_t checkpoints, checkpoint_step; /* that node 0's first worker made, and the last one */
-    enum board_request stop;              /* the stop requested so far, here or on another node */
-    int64_t stop_ms;                      /* when */
-    enum board_request signalled;         /* the stop requested by a signal to this process */
+    struct restart_budget budget; /* used only with one worker */
+    int64_t losses; /* consecutive losses of this node's workers without a finished step */
+    /* number of checkpoints that node 0's first worker made, and the step of the last one */
+    int64_t checkpoints, checkpoint_step;
+    enum board_request stop;      /* the stop requested so far, here or on another node */
+    int64_t stop_ms;              /* time of that request */
+    enum board_request signalled; /* the stop requested by a signal to this process */
     int64_t signalled_ms;
-    bool was_asked;     /* by SIGINT, SIGTERM or SIGHUP: a second one ends at once */
-    int64_t leave_ms;   /* ON_LOSS=shrink: this node leaves then; 0: it does not */
+    bool was_asked; /* SIGINT, SIGTERM or SIGHUP came: a second one ends the process immediately */
+    int64_t leave_ms;   /* ON_LOSS=shrink: time at which this node leaves; 0: it does not */
     bool was_preempted; /* SIGUSR1 came first */
     bool ends_at_once;  /* a second signal came */
-    bool has_trained; /* a worker has published a step, so it knew whether there is a checkpoint */
-    bool is_leaving;  /* the other nodes are being informed; the end follows */
+    /* a worker has published a step, so it has determined whether there is a checkpoint */
+    bool has_trained;
+    bool is_leaving; /* the other nodes are being informed; the end follows */
     bool is_over;
-    enum status result; /* its sentence is in status_message */
+    enum status result; /* its message is in status_message */
 };
 
-/* Collects the log's lines from now on. Called here, and for tests. */
+/* supervisor_open_info — starts collecting the lines of the log. Public for tests. */
 struct supervisor_info *supervisor_open_info(const struct conf *conf);
-/* Accepts NULL. Called here, and for tests. */
+/* supervisor_close_info — stops collecting. Accepts NULL. Public for tests. */
 void supervisor_close_info(struct supervisor_info *info);
 void supervisor_set_phase(struct supervisor *s, enum board_phase phase);
-/* supervisor_end — leave the event loop with this status. FAIL() comes first unless it is ST_OK. */
+/* supervisor_end — leaves the event loop with this status. Call FAIL() before it unless st is
+ * ST_OK. */
 void supervisor_end(struct supervisor *s, enum status st);
-/* supervisor_leave — as supervisor_end, but inform the other nodes first. FAIL() comes first. */
+/* supervisor_leave — like supervisor_end, but informs the other nodes first. Call FAIL() before
+ * it. */
 void supervisor_leave(struct supervisor *s, enum status st);
-/* supervisor_leaves_alone — ON_LOSS=shrink: a job goes on without a node that has to end. Node 0's
- * end is that of all. */
+/* supervisor_leaves_alone — returns true if the job goes on without this node when the node has to
+ * end (ON_LOSS=shrink). Node 0's end is the end of all nodes. */
 bool supervisor_leaves_alone(const struct supervisor *s);
 bool supervisor_has_checkpoint_dir(const struct supervisor *s);
 
-/* supervisor_recover_worker_ended — a workers_config.on_end: end the run, or start the worker
- * again. */
+/* supervisor_recover_worker_ended — ends the run or starts the worker again. It is the on_end of
+ * workers_config. */
 void supervisor_recover_worker_ended(void *arg, const struct workers_end *worker);
-/* supervisor_recover_watch — node 0: counts checkpoints and, with only one worker, notes its first
- * step. Call it several times a second. */
+/* supervisor_recover_watch — on node 0, counts checkpoints and, with only one worker, records its
+ * first step. Call it several times a second. */
 void supervisor_recover_watch(struct supervisor *s, int64_t now_ms);
-/* supervisor_recover_keep_stats — keep what must outlive worker 0, which is about to be
+/* supervisor_recover_keep_stats — keeps the values of worker 0 that are needed after it is
  * replaced. */
 void supervisor_recover_keep_stats(struct supervisor *s);
-/* supervisor_recover_set_resume — set node.resume_step, as far as this node knows it; returns out,
- * the same for people: "the checkpoint of step 40". */
+/* supervisor_recover_set_resume — sets node.resume_step, as far as this node can determine it.
+ * Returns out with a text for the log: "the checkpoint of step 40". */
 const char *supervisor_recover_set_resume(struct supervisor *s, char *out, size_t cap);
 
 #endif

@@ -1,5 +1,5 @@
-/* supervisor_recover — what the end of a worker means for the node: the run is done, was stopped,
- * cannot go on, or the worker starts again. See supervisor/inside.h. */
+/* supervisor_recover — decides the consequences of a worker's end for the node: the run is
+ * finished, was stopped or cannot go on, or the worker starts again. See supervisor/inside.h. */
 #include "node/supervisor/inside.h"
 
 #include <string.h>
@@ -11,8 +11,8 @@
 #include "node/process/exit_policy.h"
 #include "train/trainer/stop_request.h"
 
-/* is_clean_stop — the worker ended as the stop request asked. SIGTERM may come while the worker
- * still carries out SIGUSR1. */
+/* is_clean_stop — returns true if the worker ended as the stop request demanded. SIGTERM may come
+ * while the worker still carries out SIGUSR1. */
 static bool is_clean_stop(const struct supervisor *s, const struct workers_end *worker)
 {
     enum status st = worker->decision.st;
@@ -20,8 +20,8 @@ static bool is_clean_stop(const struct supervisor *s, const struct workers_end *
            (st == stop_request_status(s->stop) || (s->was_preempted && st == ST_RETRY));
 }
 
-/* keep_checkpoint — copy what rank 0 published of its checkpoints: the board forgets it when the
- * next worker starts. */
+/* keep_checkpoint — copies the values that rank 0 published about its checkpoints: the board clears
+ * them when the next worker starts. */
 static void keep_checkpoint(struct supervisor *s, const struct board_worker *first)
 {
     if (s->node.node_id == 0 && first->rank == 0 && first->checkpoint.step >= 0)
@@ -38,7 +38,8 @@ void supervisor_recover_keep_stats(struct supervisor *s)
         keep_checkpoint(s, &first);
 }
 
-/* end_stopped — a stop was requested, but the worker ended before it could carry it out. */
+/* end_stopped — ends the run if a stop was requested, but the worker ended before it could carry it
+ * out. */
 static void end_stopped(struct supervisor *s, const struct workers_end *worker)
 {
     enum status st = stop_request_status(s->stop);
@@ -61,8 +62,8 @@ static void end_stopped(struct supervisor *s, const struct workers_end *worker)
     supervisor_leave(s, st);
 }
 
-/* end_clean_stop — all workers stopped after a checkpoint. The sentence is the trainer's on this
- * node's lowest rank. */
+/* end_clean_stop — ends the run after all workers stopped after a checkpoint. The message comes
+ * from the trainer on this node's lowest rank. */
 static void end_clean_stop(struct supervisor *s, const struct workers_end *worker)
 {
     enum status st = stop_request_status(s->stop);
@@ -76,8 +77,8 @@ static void end_clean_stop(struct supervisor *s, const struct workers_end *worke
     supervisor_leave(s, st);
 }
 
-/* set_resume_of_checkpoint — only rank 0 reads and writes checkpoints, so other nodes know the step
- * once it has resumed. */
+/* set_resume_of_checkpoint — sets the step of the checkpoint from which the run resumes. Only rank
+ * 0 reads and writes checkpoints, so other nodes learn the step when rank 0 has resumed. */
 static void set_resume_of_checkpoint(struct supervisor *s, char *out, size_t cap)
 {
     long long step = s->node.checkpoint.step;
@@ -98,7 +99,7 @@ static void set_resume_of_checkpoint(struct supervisor *s, char *out, size_t cap
     }
 }
 
-/* Which step copies in memory have is known when all ranks have compared theirs. */
+/* The step of the copies in memory is known only after all ranks have compared their copies. */
 const char *supervisor_recover_set_resume(struct supervisor *s, char *out, size_t cap)
 {
     char checkpoint[96];
@@ -133,7 +134,8 @@ void supervisor_recover_watch(struct supervisor *s, int64_t now_ms)
                  (long long)s->max_restarts);
 }
 
-/* recover_alone — one worker is the whole job: start it again, or end with the reason why not. */
+/* recover_alone — handles the end of the only worker of a job: starts it again, or ends with the
+ * reason. */
 static void recover_alone(struct supervisor *s, const struct workers_end *worker)
 {
     char hint[96], from[160], why[1280];
@@ -162,8 +164,8 @@ static void recover_alone(struct supervisor *s, const struct workers_end *worker
     workers_start_later(s->workers, worker->worker_i, restart_budget_delay_ms(s->losses));
 }
 
-/* leave_with_fault — the results of this node cannot be trusted, and the others are enough to go
- * on: false where they are not. */
+/* leave_with_fault — leaves the job if the results of this node cannot be trusted and the other
+ * nodes are enough to go on. Returns false if they are not. */
 static bool leave_with_fault(struct supervisor *s, const struct workers_end *worker)
 {
     if (worker->decision.st != ST_FAULT || !supervisor_leaves_alone(s) ||
@@ -198,10 +200,10 @@ void supervisor_recover_worker_ended(void *arg, const struct workers_end *worker
         end_stopped(s, worker);
     } else if (s->bridge) {
         if (!leave_with_fault(s, worker)) {
-            /* Start the worker again. Whether the job goes on is decided at node 0, which answers
-             * by on_abort or on_end. */
+            /* Start the worker again. Node 0 decides whether the job goes on, and answers by
+             * on_abort or on_end. */
             if (!cluster_bridge_is_running(
-                    s->bridge)) /* else node 0 logs it, and every node with it */
+                    s->bridge)) /* otherwise node 0 and all other nodes log it */
                 LOG_WARN("%s", worker->decision.text);
             supervisor_set_phase(s, BOARD_PHASE_RECOVERING);
             /* before workers_start_later: the board still has the worker's last numbers */

@@ -1,10 +1,10 @@
 /* supervisor — the process that the user starts. It serves HTTP, starts the workers, connects to
  * the other nodes, restarts lost workers and forwards signals.
  *
- * One libevent loop on one thread. Workers compute. They share only the board with this process, so
- * it still answers HTTP whatever happens to a worker. This file holds start, signals and end of a
- * node; workers.c its workers, cluster_bridge.c the other nodes, supervisor/recover.c what a
- * worker's end means.
+ * It runs one libevent loop on one thread. Only the workers compute, and they share nothing but the
+ * board with this process, so it answers HTTP even if a worker hangs or dies. This file holds
+ * start, signals and end of a node; workers.c its workers; cluster_bridge.c the other nodes;
+ * supervisor/recover.c the consequences of a worker's end.
  *
  *   starting → (workers: loading → joining → training …) → done | failed | recovering → joining
  *   again
@@ -42,12 +42,13 @@
 #include "train/trainer/stop_request.h"
 
 #define TICK_MS 50
-#define MACHINE_MS 1000    /* between two readings of /proc */
+#define MACHINE_MS 1000    /* time between two readings of /proc */
 #define SAME_SIGNAL_MS 500 /* `timeout` and process groups deliver one signal twice */
-/* for so long a worker that has not begun to train may stop by itself; then it is killed */
-#define LEAVE_MS 2000 /* after a stop: a scheduler that stops all nodes does it within this time */
+/* after a stop signal: a scheduler that stops all nodes signals all of them within this time */
+#define LEAVE_MS 2000
+/* Time in which a worker that has not begun to train may stop by itself; then it is killed. */
 #define LOADING_STOP_MS 3000
-#define CHECK_STOP_MS 500 /* the same of a worker that checks */
+#define CHECK_STOP_MS 500 /* the same limit for a worker that checks */
 #define SERVE_HANG_EXTRA_MS (30 * 1000)
 
 void supervisor_set_phase(struct supervisor *s, enum board_phase phase)
@@ -57,7 +58,7 @@ void supervisor_set_phase(struct supervisor *s, enum board_phase phase)
     board_node_publish(s->board, &s->node);
 }
 
-/* supervisor_end — the loop is left; FAIL() has been called when st is not ST_OK. */
+/* supervisor_end — leaves the loop. FAIL() was called before unless st is ST_OK. */
 void supervisor_end(struct supervisor *s, enum status st)
 {
     ASSERT(!s->is_over);
@@ -71,7 +72,7 @@ void supervisor_end(struct supervisor *s, enum status st)
     event_base_loopbreak(s->loop);
 }
 
-/* supervisor_leave — as supervisor_end, but inform the other nodes first, with the reason. */
+/* supervisor_leave — like supervisor_end, but informs the other nodes of the reason first. */
 void supervisor_leave(struct supervisor *s, enum status st)
 {
     if (s->is_leaving || s->is_over)
@@ -99,7 +100,7 @@ static void set_stop(struct supervisor *s, enum board_request request)
     s->was_preempted = s->was_preempted || request == BOARD_REQUEST_PREEMPT;
 }
 
-/* stop_unready — end at once: no worker runs that could carry the stop out. */
+/* stop_unready — ends immediately: no worker runs that could carry the stop out. */
 static void stop_unready(struct supervisor *s, enum board_request request)
 {
     char rest[96];
@@ -117,9 +118,9 @@ static void stop_unready(struct supervisor *s, enum board_request request)
     supervisor_leave(s, stop_request_status(request));
 }
 
-/* ---- from the cluster ---- */
+/* ---- calls from the cluster ---- */
 
-/* on_begin — takes the cause of the last generation's end, which is complete by now. */
+/* on_begin — records the cause of the last generation's end, which is complete by now. */
 static void on_begin(void *arg)
 {
     struct supervisor *s = arg;
@@ -173,7 +174,7 @@ static void on_cluster_stop(void *arg, enum board_request request)
         stop_unready(s, request);
 }
 
-/* on_reached — the workers of node 0 may need it for their address. */
+/* on_reached — publishes the address: the workers of node 0 may need it for their own. */
 static void on_reached(void *arg, const char *address)
 {
     struct supervisor *s = arg;
@@ -201,7 +202,7 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
         now_ms - s->stop_ms >= (s->is_check ? CHECK_STOP_MS : LOADING_STOP_MS))
         workers_kill_loading(s->workers);
     if (s->leave_ms != 0 && now_ms >= s->leave_ms) {
-        /* Once it is clear that not all nodes were asked. */
+        /* Other nodes would have received the stop request by now, so only this node leaves. */
         s->leave_ms = 0;
         set_stop(s, s->signalled);
         FAIL(stop_request_status(s->stop), "stopped by %s; the other nodes go on (ON_LOSS=shrink)",
@@ -231,11 +232,11 @@ static enum board_request request_of(int signal_n)
     return signal_n == SIGINT ? BOARD_REQUEST_INTERRUPT
            : signal_n == SIGUSR1
                ? BOARD_REQUEST_PREEMPT
-               : BOARD_REQUEST_TERMINATE; /* a terminal that hangs up ends the run, too */
+               : BOARD_REQUEST_TERMINATE; /* a terminal that hangs up also ends the run */
 }
 
-/* end_at_once — after the second SIGINT or SIGTERM: do not wait, with several nodes not even for
- * node 0's answer. */
+/* end_at_once — ends without waiting after the second SIGINT or SIGTERM; with several nodes it does
+ * not even wait for node 0's answer. */
 static void end_at_once(struct supervisor *s, enum board_request request)
 {
     ASSERT(!s->is_over && s->was_asked && stop_request_is_stop(request));
@@ -259,7 +260,7 @@ static void on_stop(evutil_socket_t signal_n, short what, void *arg)
     int64_t now_ms = clock_ms();
     char by[40] = "", name[32];
     bool is_echo = request == before && now_ms - s->signalled_ms < SAME_SIGNAL_MS;
-    /* other signals are notices: they come once more, with a timer again and again */
+    /* other signals are notices, which may come again; a timer repeats them */
     bool is_asked = signal_n == SIGTERM || signal_n == SIGINT || signal_n == SIGHUP,
          is_late = !is_asked && (stop_request_is_stop(s->stop) || s->leave_ms != 0);
     if (s->is_over || is_late || (is_echo && (s->was_asked || !is_asked)))
@@ -343,7 +344,8 @@ static enum status open_loop(struct supervisor *s)
     return ST_OK;
 }
 
-/* shard_ranks — over how many ranks state is split; -1: not decided yet (plan_choice.h). */
+/* shard_ranks — returns the number of ranks over which state is sharded; -1: not decided yet
+ * (plan_choice.h). */
 static int shard_ranks(const struct conf *conf)
 {
     int64_t shard = conf_i64(conf, CONF_SHARD), locals = conf_i64(conf, CONF_N_GPU_EACH_NODE);
@@ -383,7 +385,7 @@ static void first_node(struct supervisor *s)
     s->machine = machine_stats_unknown();
 }
 
-/* fill_view — a serve_fill: what does not lie on the board as it is shown. */
+/* fill_view — a serve_fill: adds the values that are not on the board in the form that is shown. */
 static void fill_view(void *arg, struct view *view)
 {
     const struct supervisor *s = arg;
@@ -398,7 +400,7 @@ struct supervisor_info *supervisor_open_info(const struct conf *conf)
     const char *dir = conf_text(conf, CONF_CHECKPOINT_DIR);
     struct supervisor_info *info = memory_new(1, sizeof *info);
     conf_write_settings(conf, &info->settings);
-    if (conf_i64(conf, CONF_NODE_ID) == 0 && dir[0]) /* dir has 4000 bytes at most */
+    if (conf_i64(conf, CONF_NODE_ID) == 0 && dir[0]) /* dir has at most 4000 bytes */
         text_format(info->archive, sizeof info->archive, "%s/history.json", dir);
     log_tap(log_tail_add, &info->tail);
     return info;
@@ -413,21 +415,21 @@ void supervisor_close_info(struct supervisor_info *info)
     free(info);
 }
 
-/* open_serve — and log the page's URL. hang_ms is longer than the supervisor's own limit on
- * silence: it matters only when the supervisor itself is in trouble. */
+/* open_serve — opens the HTTP server and logs the page's URL. hang_ms is longer than the
+ * supervisor's own limit on silence: it matters only if the supervisor itself is in trouble. */
 static enum status open_serve(struct supervisor *s)
 {
     const char *addr = conf_text(s->conf, CONF_STATUS_ADDR);
     int port = (int)conf_i64(s->conf, CONF_STATUS_PORT);
     int64_t limit_ms = conf_i64(s->conf, CONF_STEP_TIMEOUT);
     if (port == 0 || (s->is_check && !conf_is_set(s->conf, CONF_STATUS_PORT)))
-        return ST_OK; /* a check beside a job leaves it its port */
+        return ST_OK; /* a check does not use the port of a job on the same machine */
     s->info = supervisor_open_info(s->conf);
     s->check_view = check_view_open(s->conf, s->board);
     struct serve_config config = {
         .tail = &s->info->tail,
         .settings = s->info->settings.data,
-        /* a check leaves the folder of a run as it is */
+        /* a check does not change the folder of a run */
         .archive_path = s->is_check ? NULL : s->info->archive,
         .loop = s->loop,
         .board = s->board,
@@ -534,8 +536,8 @@ static void close_all(struct supervisor *s)
     workers_close(s->workers);
     /* Let clients see how the run ended before the port closes. The workers have ended and their
      * devices are free. */
-    /* How long to answer HTTP after the end. After a requested stop not at all: the scheduler is
-     * about to start the job again, or needs the machine. */
+    /* Time for which HTTP is answered after the end. After a requested stop it is 0: the scheduler
+     * is about to start the job again, or needs the machine. */
     bool is_asked = stop_request_is_stop(s->stop) || s->ends_at_once;
     int64_t ms = s->serve && s->is_over && !is_asked ? conf_i64(s->conf, CONF_LINGER) : 0;
     cluster_bridge_end(s->bridge);
@@ -575,7 +577,7 @@ static enum status run(const struct conf *conf, int argc, char **argv, bool is_c
     struct supervisor *s = &own;
     enum status st = open_all(s);
     if (st == ST_OK) {
-        /* The workers start once it is known that there is memory for them. */
+        /* The workers start only if there is enough memory for them. */
         enum status fits = s->is_check ? ST_OK : memory_check_train(s->conf);
         if (fits == ST_OK)
             st = workers_start(s->workers);
@@ -586,7 +588,7 @@ static enum status run(const struct conf *conf, int argc, char **argv, bool is_c
         if (!s->is_over)
             event_base_dispatch(s->loop);
         st = s->result;
-        /* A preemption that went well is no error; main would print it as one. */
+        /* A preemption that went well is no error, but main would print it as one. */
         if (st == ST_RETRY && s->stop == BOARD_REQUEST_PREEMPT) {
             LOG_INFO("%s", status_message());
             status_clear();

@@ -16,15 +16,15 @@
 
 #define NEVER (-1)
 #define CLOSE_MS \
-    2000 /* a killed process is gone at once; one that waits for a disk is left to init */
+    2000 /* a killed process ends immediately; a process that waits for a disk is left to init */
 
 struct workers_process {
     pid_t pid;        /* 0: none */
-    int64_t start_ms; /* when to start it; NEVER: not waiting */
-    bool is_hung;     /* killed for its silence */
+    int64_t start_ms; /* time of the next start; NEVER: none is scheduled */
+    bool is_hung;     /* killed because it was silent */
     bool is_killed;   /* killed by workers_kill or workers_kill_loading */
     int64_t silent_ms;
-    char state;       /* of the hung process */
+    char state;       /* state of the hung process */
     int peer_copy_fd; /* -1: none */
     struct watchdog watchdog;
 };
@@ -71,7 +71,7 @@ void workers_close(struct workers *workers)
     free(workers);
 }
 
-/* ---- the beginning ---- */
+/* ---- start ---- */
 
 static enum status start(struct workers *workers, int worker_i)
 {
@@ -121,9 +121,9 @@ void workers_forbid_start(struct workers *workers)
         workers->processes[i].start_ms = NEVER;
 }
 
-/* ---- the end ---- */
+/* ---- end ---- */
 
-/* last_stats — what a worker published last; step -1 when there is nothing. */
+/* last_stats — copies the numbers that a worker published last; step -1 if there are none. */
 static void last_stats(const struct workers *workers, int worker_i, struct board_worker *out)
 {
     if (board_worker_copy(workers->config.board, worker_i, out))
@@ -175,8 +175,8 @@ void workers_kill(struct workers *workers)
     }
 }
 
-/* A worker that waits for other ranks checks for a stop itself; one that loads may be in a long
- * call. */
+/* is_loading — returns true if the worker is not training yet. A worker that waits for other ranks
+ * checks for a stop itself; a loading worker may be in a long call. */
 static bool is_loading(const struct workers *workers, int worker_i)
 {
     struct board_worker stats;
@@ -196,10 +196,11 @@ void workers_kill_loading(struct workers *workers)
     }
 }
 
-/* ---- in between ---- */
+/* ---- running ---- */
 
-/* check_worker — kill a worker that hangs. A worker that waits in a collective is not silent: its
- * comm heartbeat says so. One whose comm heartbeat stops is frozen, whatever it was doing. */
+/* check_worker — kills a worker that hangs. A worker that waits in a collective is not silent: its
+ * comm heartbeat reports the wait. A worker whose comm heartbeat stops is frozen, whatever it was
+ * doing. */
 static void check_worker(struct workers *workers, int worker_i, int64_t now_ms)
 {
     struct workers_process *worker = &workers->processes[worker_i];
@@ -224,7 +225,7 @@ static void check_worker(struct workers *workers, int worker_i, int64_t now_ms)
         return;
     worker->is_hung = true;
     worker->state = spawn_state(worker->pid);
-    kill(worker->pid, SIGKILL); /* workers_reap follows, on SIGCHLD */
+    kill(worker->pid, SIGKILL); /* workers_reap follows on SIGCHLD */
 }
 
 enum status workers_tick(struct workers *workers, int64_t now_ms)

@@ -15,13 +15,14 @@
 struct comm_heartbeat {
     struct board *board;
     int worker_i;
-    struct thread thread; /* its lock guards what follows */
+    struct thread thread; /* its lock guards the fields below */
     const struct comm *comm;
-    int64_t left_ms; /* of all comms so far */
+    int64_t left_ms; /* time at which the last call was left, over all comms so far */
     bool is_closing;
 };
 
-/* read_comm — under the lock, so that the comm is not closed meanwhile. */
+/* read_comm — reads the state of the comm. Called with the lock held, so that the comm is not
+ * closed meanwhile. */
 static void read_comm(struct comm_heartbeat *heartbeat, struct board_call *call)
 {
     struct comm_activity now;
@@ -89,7 +90,7 @@ void comm_heartbeat_set_comm(struct comm_heartbeat *heartbeat, const struct comm
     struct board_call last;
     pthread_mutex_lock(&heartbeat->thread.lock);
     ASSERT(!heartbeat->is_closing && (comm == NULL || heartbeat->comm == NULL));
-    read_comm(heartbeat, &last); /* when its last call was left */
+    read_comm(heartbeat, &last); /* for the time at which its last call was left */
     heartbeat->comm = comm;
     publish(heartbeat);
     pthread_mutex_unlock(&heartbeat->thread.lock);

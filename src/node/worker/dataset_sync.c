@@ -19,7 +19,8 @@ static enum status list_files(const struct feed *feed, struct file_list *list)
                                        .sum = from.sum,
                                        .is_pair = from.is_pair,
                                        .sums_ends = from.sums_ends,
-                                       .path = (char *)(uintptr_t)from.path}; /* copied */
+                                       /* file_list_add copies it */
+                                       .path = (char *)(uintptr_t)from.path};
         text_copy(file.suffix, sizeof file.suffix, from.suffix);
         TRY(file_list_add(list, &file));
         list->weights[from.part] = from.weight;
@@ -57,7 +58,7 @@ void dataset_sync_publish(struct board *board, bool is_validation, const struct 
     file_list_free(&list);
 }
 
-/* ---- the others ---- */
+/* ---- the other nodes ---- */
 
 _Static_assert(FILE_LIST_JSON_MAX <= BOARD_BLOB_MAX, "a list of files fits a blob");
 

@@ -1,7 +1,7 @@
 /* dataset_sync — a worker's side of sharing node 0's dataset with nodes that have none.
  *
  * Node 0's first worker publishes the list of its files on the board, and its supervisor serves
- * them. A worker of another node whose DATA is missing downloads them. Must not know devices or
+ * them. A worker of another node downloads them if its DATA is missing. Must not know devices or
  * models. */
 #ifndef CONVOY_NODE_DATASET_SYNC_H
 #define CONVOY_NODE_DATASET_SYNC_H
@@ -11,7 +11,8 @@
 #include "conf/conf.h"
 #include "data/feed.h"
 
-/* dataset_sync_publish — on node 0: publish the list of files. feed NULL: there is no such data. */
+/* dataset_sync_publish — on node 0, publishes the list of files. feed NULL: there are no such
+ * data. */
 void dataset_sync_publish(struct board *board, bool is_validation, const struct feed *feed);
 
 struct dataset_sync_config {
@@ -22,9 +23,9 @@ struct dataset_sync_config {
     void *progress_arg;
 };
 
-/* dataset_sync_fetch — on another node: when its DATA is not set or missing, download node 0's and
- * write to out what to read instead. Else out stays empty. Blocks until node 0 has published its
- * list and the download is complete. */
+/* dataset_sync_fetch — on another node, downloads node 0's data if its own DATA is not set or
+ * missing, and writes the path of the download to out. Otherwise out stays empty. Blocks until node
+ * 0 has published its list and the download is complete. */
 enum status dataset_sync_fetch(const struct dataset_sync_config *config, struct text *out);
 
 #endif

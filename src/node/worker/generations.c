@@ -25,45 +25,48 @@
 #define CONNECT_WARN_MS 15000
 #define OPEN_RETRY_MS 250
 
-/* What a worker's address begins with; the rest is its comm's. */
+/* The beginning of a worker's address; the address of its comm follows. */
 struct address_header {
     uint64_t data, val_data;
 };
 
 struct generations {
     const struct generations_config *config;
-    struct comm_place place; /* in the current generation; before the first: among all nodes */
+    /* place in the current generation; before the first one: among all nodes */
+    struct comm_place place;
     struct comm_heartbeat *heartbeat;
-    int64_t after;              /* it waits for a generation later than this */
-    _Atomic int64_t generation; /* the current one; 0: none */
-    int usable_expected;        /* addresses of this node's network when all is well */
-    uint64_t links;             /* hash of its network when the address was taken */
-    int64_t links_ms;           /* when it was last computed */
+    int64_t after;              /* the worker waits for a generation later than this one */
+    _Atomic int64_t generation; /* current generation; 0: none */
+    int usable_expected;        /* usable addresses of this node when all its links are up */
+    uint64_t links;   /* hash of the node's network devices when the address was published */
+    int64_t links_ms; /* time at which the hash was last computed */
     struct board_ready ready;
-    struct comm *comm; /* open, with the address in `ready` */
-    /* The communicator before, with its address: a world may have been made of that while the next
-     * one was opened. NULL: none. */
+    struct comm *comm; /* open comm, whose address is in `ready` */
+    /* The previous communicator and its address: a world may have been made from that address while
+     * the next communicator was opened. NULL: none. */
     struct comm *older;
     struct board_address older_address;
-    char reached[64];            /* as used for the address; "": not used */
-    struct board_address *world; /* ranks */
-    char *addresses;             /* ranks × COMM_ADDRESS_MAX: the comm's part of them */
+    char reached[64];            /* reached address that the comm's address uses; "": none */
+    struct board_address *world; /* addresses of all ranks */
+    char *addresses; /* the addresses of the ranks' comms: ranks × COMM_ADDRESS_MAX bytes */
     int64_t *bytes;
-    uint8_t secret[BOARD_SECRET_BYTES]; /* of the generation; wiped when its ranks have connected */
+    /* secret of the generation; wiped after its ranks have connected */
+    uint8_t secret[BOARD_SECRET_BYTES];
     bool has_run;
-    /* since when the ranks of this world have been connecting; 0: they are not */
+    /* time since which the ranks of this world have been connecting; 0: they are not connecting */
     _Atomic int64_t connecting_ms;
     atomic_bool has_warned_connecting, is_stopped_connecting;
 };
 
-/* is_stopped_while_connecting — called on the thread that connects, while it does. */
+/* is_stopped_while_connecting — returns true if a stop was requested while the ranks connect.
+ * Called on the connecting thread. */
 static bool is_stopped_while_connecting(struct generations *g)
 {
     if (g->connecting_ms == 0 || clock_ms() - g->connecting_ms < CONNECT_STOP_MS)
         return false;
     if (!g->has_warned_connecting && g->config->comm.place.local == 0 &&
         clock_ms() - g->connecting_ms >= CONNECT_WARN_MS) {
-        /* The supervisors are connected, or there would be no world. */
+        /* The supervisors are connected; otherwise there would be no world. */
         g->has_warned_connecting = true;
         LOG_WARN("the workers have not connected to each other for %d s%s", CONNECT_WARN_MS / 1000,
                  g->config->comm.place.nodes > 1
@@ -85,8 +88,8 @@ static bool is_aborted(void *arg)
            (board_aborted(g->config->board) >= generation || is_stopped_while_connecting(g));
 }
 
-/* limit_ms — a collective may wait for another rank's step, and how long steps take is known only
- * while they run. */
+/* limit_ms — returns the present limit of a collective. A collective may wait for another rank's
+ * step, and the duration of steps can be measured only while they run. */
 static int64_t limit_ms(void *arg)
 {
     const struct generations *g = arg;
@@ -118,9 +121,9 @@ static uint64_t mix(uint64_t hash, const void *bytes, size_t n)
     return hash;
 }
 
-/* links_now — a hash that changes when a network device appears, disappears or gets another
- * address; and how many addresses lead out of this node. An address taken while a cable was out
- * leads nowhere when the cable is back. */
+/* links_now — returns a hash that changes when a network device appears, disappears or gets another
+ * address, and the number of addresses that lead out of this node. An address that was published
+ * while a cable was unplugged leads nowhere when the cable is back. */
 static uint64_t links_now(int *usable_out)
 {
     struct ifaddrs *list;
@@ -143,8 +146,9 @@ static uint64_t links_now(int *usable_out)
     return hash;
 }
 
-/* has_new_links — called often; reads the devices every LINKS_POLL_MS. Also true if other nodes
- * reach this one at another address than the published one. */
+/* has_new_links — returns true if the network devices have changed, or if other nodes reach this
+ * one at another address than the published one. Called often; reads the devices every
+ * LINKS_POLL_MS. */
 static bool has_new_links(struct generations *g)
 {
     if (g->config->comm.place.nodes == 1 || clock_ms() - g->links_ms < LINKS_POLL_MS)
@@ -156,9 +160,9 @@ static bool has_new_links(struct generations *g)
     return links_now(&usable) != g->links || (g->reached[0] && strcmp(g->reached, node.reached));
 }
 
-/* begin_open — opens a communicator. By default its address is that of the route to MASTER_ADDR. If
- * that is loopback on node 0, or was not found before, it is the address at which other nodes have
- * reached node 0. */
+/* begin_open — opens a communicator. By default its address is the source address of the route to
+ * MASTER_ADDR. If that is loopback on node 0, or was not found before, it is the address at which
+ * other nodes have reached node 0. */
 static enum status begin_open(struct generations *g, bool has_failed, void *address, int64_t *bytes)
 {
     const struct generations_config *c = g->config;
@@ -184,9 +188,9 @@ static enum status begin_open(struct generations *g, bool has_failed, void *addr
     return ST_OK;
 }
 
-/* begin_open_retrying — open a communicator, again and again while there is no route to node 0 (a
- * cable is out, a name is not published yet). A transport that must know its own address cannot
- * open before. Node 0 ends the job itself if no other node connects. */
+/* begin_open_retrying — opens a communicator, and retries while there is no route to node 0 (a
+ * cable is unplugged, a name is not published yet). A transport that must know its own address
+ * cannot be opened before. Node 0 ends the job itself if no other node connects. */
 static enum status begin_open_retrying(struct generations *g, void *address, int64_t *bytes)
 {
     const struct generations_config *c = g->config;
@@ -196,8 +200,8 @@ static enum status begin_open_retrying(struct generations *g, void *address, int
         if (st != ST_RETRY || c->comm.place.nodes == 1)
             return st;
         if (clock_ms() - begin_ms >= c->join_timeout_ms && (g->reached[0] || !c->needs_reached)) {
-            /* No address was found in time. Before the first world a setting is wrong; later a
-             * cable may be out. */
+            /* No address was found in time. Before the first world this is a wrong setting; later a
+             * cable may be unplugged. */
             char span[32], why[768];
             text_copy(why, sizeof why, status_message());
             return FAIL(g->after == 0 ? ST_BAD_SETTING : ST_RETRY,
@@ -217,7 +221,7 @@ static enum status begin_open_retrying(struct generations *g, void *address, int
     }
 }
 
-/* publish_address — open a communicator and publish its address on the board. */
+/* publish_address — opens a communicator and publishes its address on the board. */
 static enum status publish_address(struct generations *g)
 {
     ASSERTF(g->generation == 0 && (g->older == NULL || g->comm != NULL), "generation %lld",
@@ -227,8 +231,9 @@ static enum status publish_address(struct generations *g)
     char address[COMM_ADDRESS_MAX];
     int64_t bytes = 0;
     int usable;
-    /* The communicator stays open while the next one is opened: its address may be in a world that
-     * is made meanwhile. On one node addresses do not change, and the memory is shared. */
+    /* The communicator stays open while the next one is opened, because a world that is made
+     * meanwhile may contain its address. On one node addresses do not change, and the memory is
+     * shared. */
     comm_close(g->older);
     g->older = g->comm;
     g->older_address = g->ready.address;
@@ -256,7 +261,8 @@ static enum status publish_address(struct generations *g)
     return ST_OK;
 }
 
-/* wait_for_world — until there is a world, or the published address is stale (*is_old_out). */
+/* wait_for_world — waits until there is a world, or until the published address is stale
+ * (*is_old_out). */
 static enum status wait_for_world(struct generations *g, bool *is_old_out)
 {
     const struct generations_config *c = g->config;
@@ -285,7 +291,7 @@ static enum status wait_for_world(struct generations *g, bool *is_old_out)
     place.rank = place.node * place.locals + place.local;
     g->place = place;
     atomic_store(&g->generation, world.generation);
-    /* The communicator whose address the world has; closes the other. */
+    /* Keep the communicator whose address the world has; close the other one. */
     struct comm *other = g->older;
     const struct board_address *own = &g->world[g->place.rank], *older = &g->older_address;
     if (g->older && own->bytes == older->bytes &&
@@ -304,7 +310,7 @@ bool generations_same_data(const struct board_address *one, int one_node,
 {
     struct address_header a, b;
     if (one->bytes < (int64_t)sizeof a || other->bytes < (int64_t)sizeof b)
-        return true; /* refused where it is used */
+        return true; /* refused when the address is used */
     memcpy(&a, one->data, sizeof a);
     memcpy(&b, other->data, sizeof b);
     if (a.data == b.data && a.val_data == b.val_data)
@@ -332,7 +338,7 @@ static enum status connect_ranks(struct generations *g, struct comm *comm)
         memcpy(g->addresses + (size_t)rank * COMM_ADDRESS_MAX,
                from->data + sizeof(struct address_header), (size_t)g->bytes[rank]);
     }
-    /* Every rank sees the same world, so all come to the same result. */
+    /* Every rank sees the same world, so all ranks get the same result. */
     const struct comm_place *place = &g->place;
     char why[256];
     for (int rank = 1; rank < place->ranks; rank++)
@@ -354,7 +360,7 @@ static enum status connect_ranks(struct generations *g, struct comm *comm)
 
 /* ---- one generation ---- */
 
-/* run_generation — in the world that wait_for_world has found. */
+/* run_generation — runs one generation in the world that wait_for_world has found. */
 static enum status run_generation(struct generations *g, struct comm *comm)
 {
     const struct generations_config *c = g->config;
@@ -371,8 +377,8 @@ static enum status run_generation(struct generations *g, struct comm *comm)
     return st;
 }
 
-/* may_continue — did only other ranks fail, or did the supervisor end this generation? Then its
- * reason goes on the board, and the rank whose process has ended. */
+/* may_continue — returns true if only other ranks failed, or if the supervisor ended this
+ * generation. Then the reason is recorded for the board, with the rank whose process has ended. */
 static bool may_continue(struct generations *g, const struct comm *comm, enum status st)
 {
     ASSERTF(st != ST_OK && comm != NULL && g->generation > g->after && g->connecting_ms == 0,
@@ -391,15 +397,16 @@ static bool may_continue(struct generations *g, const struct comm *comm, enum st
     return true;
 }
 
-/* next_generation — ST_OK with *is_over_out false: another one follows. */
+/* next_generation — runs the next generation. ST_OK with *is_over_out false: another generation
+ * follows. */
 static enum status next_generation(struct generations *g, bool *is_over_out)
 {
     struct status_saved saved;
     bool is_old;
     *is_over_out = true;
     ASSERT(g->generation == 0 && g->config->comm.place.ranks > 1);
-    /* After a cable was out, the network is not usable at once. Waits until it has as many
-     * addresses as before, at most NETWORK_WAIT_MS. */
+    /* After a cable was unplugged, the network is not usable immediately. Wait until the node has
+     * the former number of addresses, at most NETWORK_WAIT_MS. */
     const struct generations_config *c = g->config;
     int64_t until_ms = clock_ms() + NETWORK_WAIT_MS;
     int usable = 0;
@@ -420,7 +427,7 @@ static enum status next_generation(struct generations *g, bool *is_over_out)
     }
     if (st == ST_OK)
         st = run_generation(g, g->comm);
-    /* generation 0: the wait for a world ended */
+    /* generation 0: waiting for a world has failed */
     *is_over_out = st == ST_OK || g->generation == 0 || !may_continue(g, g->comm, st);
     status_save(&saved);
     comm_heartbeat_set_comm(g->heartbeat, NULL);
@@ -432,7 +439,7 @@ static enum status next_generation(struct generations *g, bool *is_over_out)
     return *is_over_out ? st : ST_OK;
 }
 
-/* run_single — one rank needs no other and no second generation: its supervisor starts it again. */
+/* run_single — runs the only generation of a job with one rank; its supervisor restarts it. */
 static enum status run_single(struct generations *g)
 {
     struct comm_config config = comm_config_of(g);

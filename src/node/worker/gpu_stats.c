@@ -10,17 +10,17 @@
 #include "base/thread.h"
 #include "dev/nvidia/nvml.h"
 
-#define CLOSE_MS 2000 /* for a reading under way; on a GPU in trouble it may never end */
+#define CLOSE_MS 2000 /* limit for a reading in progress; on a GPU in trouble it may never end */
 
 struct gpu_stats {
     struct board *board;
     int worker_i, every_ms;
     struct nvml *nvml;
     int64_t xids;
-    struct thread thread; /* its lock guards what follows; both sides wait on its condition */
+    struct thread thread; /* its lock guards the fields below; both sides wait on its condition */
     bool is_closing;      /* the thread no longer touches the board */
     bool is_done;         /* the thread has ended its last reading */
-    bool is_left;         /* gpu_stats_close has given up: the thread frees it */
+    bool is_left;         /* gpu_stats_close no longer waits: the thread frees it */
 };
 
 static void release(struct gpu_stats *stats)
@@ -30,7 +30,7 @@ static void release(struct gpu_stats *stats)
     free(stats);
 }
 
-/* publish — under the lock. */
+/* publish — publishes one reading. Called with the lock held. */
 static void publish(struct gpu_stats *stats, struct nvml_reading now)
 {
     if (now.xids > stats->xids)

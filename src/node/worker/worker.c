@@ -43,7 +43,7 @@
 
 struct worker {
     const struct conf *conf;
-    int worker_i; /* of this node */
+    int worker_i; /* number of the worker on this node */
     struct board *board;
     struct board_node node;
     struct board_worker stats, last;
@@ -52,13 +52,13 @@ struct worker {
     struct gpu_stats *gpu_stats; /* NULL: no GPU, or no NVML */
     struct tokenizer *tokenizer;
     struct feed *feed, *val_feed;
-    struct text settings, layout; /* what decides losses and rounding, as JSON */
+    struct text settings, layout; /* the settings that decide losses and rounding, as JSON */
     struct trainer_config config;
-    struct plan_beside beside;    /* rank 0 */
-    struct plan_beside_link link; /* rank 0 */
-    struct plan_way way;          /* of the last generation */
+    struct plan_beside beside;    /* on rank 0 */
+    struct plan_beside_link link; /* on rank 0 */
+    struct plan_way way;          /* way of the last generation */
     struct check_worker *check;
-    bool is_checked; /* this process took part in a whole check */
+    bool is_checked; /* this process has taken part in a complete check */
 };
 
 static void publish_phase(struct worker *w, enum board_phase phase)
@@ -69,7 +69,7 @@ static void publish_phase(struct worker *w, enum board_phase phase)
     w->published_ms = clock_ms();
 }
 
-/* keep_counts — those of the last generation, or of the process before this one. */
+/* keep_counts — keeps the counts of the last generation, or of the previous process. */
 static void keep_counts(struct worker *w)
 {
     if (!board_worker_copy(w->board, w->worker_i, &w->last))
@@ -83,7 +83,8 @@ static void publish_loading(struct worker *w)
     publish_phase(w, w->node.restarts > 0 ? BOARD_PHASE_RECOVERING : BOARD_PHASE_LOADING);
 }
 
-/* progress — of tokenising; a request to stop ends it. */
+/* progress — publishes the progress of tokenising. Returns false if a stop was requested, which
+ * ends it. */
 static bool progress(void *arg, int64_t bytes_done, int64_t bytes_total)
 {
     struct worker *w = arg;
@@ -95,7 +96,7 @@ static bool progress(void *arg, int64_t bytes_done, int64_t bytes_total)
     return !stop_request_is_stop(board_requested(w->board));
 }
 
-/* stopped — between two parts of loading: was a stop requested? */
+/* stopped — returns the status of a stop request, or ST_OK. Called between two parts of loading. */
 static enum status stopped(const struct worker *w)
 {
     enum board_request request = board_requested(w->board);
@@ -106,16 +107,18 @@ static enum status stopped(const struct worker *w)
                 stop_request_signal(request));
 }
 
-/* is_logger — one worker of a node logs what is the same for all of them. */
+/* is_logger — returns true for the one worker of a node that logs the lines that are equal for all
+ * of them. */
 static bool is_logger(const struct worker *w) { return w->worker_i == 0; }
 
-/* is_data_source — does this worker publish the files that nodes without data download? */
+/* is_data_source — returns true if this worker publishes the files that nodes without data
+ * download. */
 static bool is_data_source(const struct worker *w)
 {
     return w->node.n_nodes > 1 && w->node.node_id == 0 && w->worker_i == 0;
 }
 
-/* open_own_or_node0 — open this node's data or, where there is none, node 0's. */
+/* open_own_or_node0 — opens this node's data or, if there are none, node 0's. */
 static enum status open_own_or_node0(struct worker *w, bool is_validation,
                                      struct feed_config *config, struct feed **out)
 {
@@ -146,7 +149,8 @@ static enum status open_feed(struct worker *w, bool is_validation, struct feed *
     config.progress_arg = w;
     enum status st = open_own_or_node0(w, is_validation, &config, out);
     if (st != ST_OK)
-        TRY(stopped(w)); /* a stop during tokenising looks like ST_RETRY; it has its own code */
+        /* a stop during tokenising returns ST_RETRY; return the code of the stop instead */
+        TRY(stopped(w));
     TRY(config_map_name_setting(st, is_validation));
     if (is_logger(w))
         LOG_INFO("%s %s: %lld samples of %lld tokens", is_validation ? "held-out data" : "data",
@@ -177,7 +181,8 @@ static enum status open_device(struct worker *w)
     return stopped(w);
 }
 
-/* check_weights_tokenizer — weights of a checkpoint expect the ids that they were trained on. */
+/* check_weights_tokenizer — checks the tokenizer: the weights of a checkpoint expect the ids on
+ * which they were trained. */
 static enum status check_weights_tokenizer(const struct worker *w)
 {
     const char *model = conf_text(w->conf, CONF_MODEL);
@@ -203,7 +208,7 @@ static enum status open_model(struct worker *w)
     w->config.tokenizer = w->tokenizer;
     if (has_weights)
         TRY(check_weights_tokenizer(w));
-    if (w->stats.rank == 0) /* which saves the checkpoints */
+    if (w->stats.rank == 0) /* rank 0 saves the checkpoints */
         TRY(tokenizer_source_keep(w->conf, w->tokenizer));
     publish_loading(w);
     return ST_OK;
@@ -214,7 +219,7 @@ static enum status open_model(struct worker *w)
 CONF_FAULT_LIST(IS_FAULT)
 /* clang-format on */
 
-/* backend_why — the reason for a transport that gives none itself. */
+/* backend_why — returns the reason for a transport that reports none itself. */
 static const char *backend_why(const struct comm *comm)
 {
     const struct comm_place *place = comm_place(comm);
@@ -230,7 +235,8 @@ static const char *backend_why(const struct comm *comm)
                               : "shared memory inside a node, the network between nodes";
 }
 
-/* add_axis — "; tensor groups inside a node over shm"; nothing for an axis of one rank. */
+/* add_axis — appends "; tensor groups inside a node over shm"; appends nothing for an axis of one
+ * rank. */
 static void add_axis(const struct mesh *mesh, enum mesh_axis axis, int locals, const char *link,
                      struct text *out)
 {
@@ -241,7 +247,8 @@ static void add_axis(const struct mesh *mesh, enum mesh_axis axis, int locals, c
                  link);
 }
 
-/* warn_pipeline — stages that have one micro-batch a step work one after the other. */
+/* warn_pipeline — warns if stages have only one micro-batch in a step: they then work one after the
+ * other. */
 static void warn_pipeline(const struct step_config *step, const struct mesh *mesh)
 {
     int64_t data = mesh->size[MESH_AXIS_DATA],
@@ -257,8 +264,8 @@ static void warn_pipeline(const struct step_config *step, const struct mesh *mes
             (long long)(4 * stages * step->batch_samples * data));
 }
 
-/* on_connected — the ranks of a generation have connected: publish the transport and log it
- * once. */
+/* on_connected — publishes the transport and logs it once, after the ranks of a generation have
+ * connected. */
 static void on_connected(void *arg, const struct comm *comm)
 {
     struct worker *w = arg;
@@ -269,7 +276,7 @@ static void on_connected(void *arg, const struct comm *comm)
     w->stats.rank = place->rank;
     log_set_rank(place->rank);
     if (step_mesh(&w->config.step, place->ranks, &mesh) == ST_OK) {
-        /* What carries the data of each axis. */
+        /* The transport of each axis. */
         const struct {
             enum mesh_axis axis;
             char *link;
@@ -285,7 +292,8 @@ static void on_connected(void *arg, const struct comm *comm)
         LOG_INFO("BACKEND=%s uses %s: %s", conf_text(w->conf, CONF_BACKEND), comm_name(comm),
                  backend_why(comm));
         if (place->ranks > 1) {
-            /* "mesh: data 2 x tensor 2; tensor groups …": where ranks are and what links them. */
+            /* "mesh: data 2 x tensor 2; tensor groups …": the places of the ranks and the links
+             * between them. */
             int locals = place->locals;
             struct text text = {.limit = 512};
             text_add(&text, "data %d", mesh.size[MESH_AXIS_DATA]);
@@ -308,7 +316,7 @@ static void on_connected(void *arg, const struct comm *comm)
 
 static struct check_worker_config check_config(struct worker *w)
 {
-    /* Before the device is open, for the one worker that looks at the whole node. */
+    /* The device is not open yet; one worker checks the whole node. */
     const bool is_cuda = !w->dev && w->worker_i == 0 && strcmp(device_kind(w->conf), "cuda") == 0;
     return (struct check_worker_config){.conf = w->conf,
                                         .board = w->board,
@@ -319,7 +327,7 @@ static struct check_worker_config check_config(struct worker *w)
                                         .is_command = w->node.is_check};
 }
 
-/* on_check_connected — publish the transport, and log it. */
+/* on_check_connected — publishes the transport and logs it. */
 static void on_check_connected(void *arg, const struct comm *comm)
 {
     struct worker *w = arg;
@@ -330,7 +338,7 @@ static void on_check_connected(void *arg, const struct comm *comm)
     text_copy(w->stats.backend, sizeof w->stats.backend, comm_backend(comm));
 }
 
-/* run_check — a generation of `check`: there is no other. */
+/* run_check — runs the only generation of `check`. */
 static enum status run_check(void *arg, struct comm *comm, int64_t generation)
 {
     const struct worker *w = arg;
@@ -353,7 +361,7 @@ static enum status run_generation(void *arg, struct comm *comm, int64_t generati
         w->config.fault = (enum trainer_fault)conf_fault(w->conf);
         w->config.fault_step = conf_fault_step(w->conf);
     }
-    if (!is_first) /* resume from what this run has saved; RESUME is about older runs */
+    if (!is_first) /* resume from a checkpoint of this run; RESUME concerns older runs */
         w->config.resume = TRAINER_RESUME_AUTO;
     w->config.step.comm = comm;
     w->stats.generation = generation;
@@ -367,7 +375,7 @@ static enum status run_generation(void *arg, struct comm *comm, int64_t generati
         plan_beside_begin(w->conf, dev_is_discrete(w->dev), comm_place(comm), &w->beside, &config);
         plan_beside_begin_link(w->conf, &w->link, &config);
     }
-    if (config.step.shards == 0) { /* else the bits are those of any layout */
+    if (config.step.shards == 0) { /* otherwise the bits do not depend on the layout */
         text_free(&w->layout);
         config_map_layout(w->conf, &config, &w->layout);
         config.layout_json = w->layout.data;
@@ -375,8 +383,8 @@ static enum status run_generation(void *arg, struct comm *comm, int64_t generati
     return trainer_run(&config);
 }
 
-/* wait_for_world — other ranks are still loading, starting or lost. The numbers of training stay on
- * the board. */
+/* wait_for_world — publishes the phase while other ranks are still loading, starting or lost. The
+ * numbers of training stay on the board. */
 static void wait_for_world(void *arg, bool is_first)
 {
     struct worker *w = arg;
@@ -416,8 +424,8 @@ static enum status stopped_waiting(void *arg)
                 stop_request_signal(request), (long long)last.step, node.last_failure, rest);
 }
 
-/* call_limit_ms — each node watches its own workers; this limit is for a hang that no node can
- * detect, so it is the longest. */
+/* call_limit_ms — returns the limit of a collective. Each node watches its own workers; this limit
+ * is for a hang that no node can detect, so it is the longest. */
 static int64_t call_limit_ms(const struct worker *w)
 {
     int64_t limit_ms = conf_i64(w->conf, CONF_STEP_TIMEOUT);
@@ -492,7 +500,7 @@ static enum status train(struct worker *w)
     return run_generations(w, run_generation, on_connected);
 }
 
-/* check — `check`: this node, its device, then all ranks. */
+/* check — runs `check`: checks this node, its device, then all ranks. */
 static enum status check(struct worker *w)
 {
     TRY(stopped(w));
@@ -523,7 +531,7 @@ static void publish_first(struct worker *w)
     publish_loading(w);
 }
 
-/* publish_end — add the failure to the trainer's last numbers. */
+/* publish_end — adds the failure to the trainer's last numbers and publishes them. */
 static void publish_end(struct worker *w, enum status st, const char *sentence)
 {
     struct board_worker last;
@@ -535,7 +543,8 @@ static void publish_end(struct worker *w, enum status st, const char *sentence)
     board_worker_publish(w->board, w->worker_i, &last);
 }
 
-/* end_of_file — called in a signal handler; the supervisor logs the sentence. */
+/* end_of_file — publishes the message about a mapped file, which the supervisor logs. Called in a
+ * signal handler. */
 static void end_of_file(void *arg, enum status st, const char *sentence)
 {
     publish_end(arg, st, sentence);
@@ -557,7 +566,7 @@ enum status worker_main(const struct conf *conf, int worker_i)
     if (st != ST_OK) {
         publish_end(&w, st, status_message());
         LOG_DEBUG("worker ends with %s at %s", status_name(st), status_trace());
-        status_clear(); /* the supervisor logs it, once */
+        status_clear(); /* the supervisor logs it once */
     }
     check_worker_close(w.check);
     feed_close(w.feed);

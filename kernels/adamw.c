@@ -16,7 +16,7 @@ static uint32_t bits_of(float x)
     return bits;
 }
 
-/* add_bits — of element i; m, v NULL: there is none. */
+/* add_bits — adds the bits of element i to the sums; m, v NULL: no such array. */
 static void add_bits(uint32_t sum[3], const float *p, const float *m, const float *v, int64_t i)
 {
     sum[0] += bits_of(p[i]);

@@ -1,29 +1,29 @@
 /* adamw — both optimisers (adamw.h): one launch for up to SPANS spans, which are an argument of the
- * kernel. A block takes a tile of one span. Four elements of every array lie in 16 bytes: a group
- * of four that a span has whole moves in one access, and elements at its ends move one by one.
- * Arithmetic is in float, with constants from double. */
+ * kernel. A block processes a tile of one span. Four elements of every array lie in 16 bytes: a
+ * group of four inside a span moves in one access, and elements at the ends of a span move one by
+ * one. Arithmetic is in float, with constants from double. */
 #include "kernels/grad_scale.h" /* grad_scale_get */
 #include "kernels/step_scalars.h"
 #include "kernels/stride.cuh"
 
-constexpr int THREADS = 256, GROUPS = 2; /* a thread's groups of four in a tile */
+constexpr int THREADS = 256, GROUPS = 2; /* groups of four that a thread has in a tile */
 constexpr int64_t TILE = THREADS * GROUPS * 4;
 constexpr int SPANS = 96;
 
 struct tiles {
     int64_t offset[SPANS], end[SPANS];
     float decay[SPANS];
-    int32_t first[SPANS + 1]; /* the block that takes the first tile of a span */
+    int32_t first[SPANS + 1]; /* the block of the first tile of a span */
     int n;
 };
 
-/* Copy: the type of the copy of p; float: none. */
+/* Copy: the type of the copy of p; float: no copy. */
 template <typename Copy> struct adamw_rule {
     float *p, *m, *v;
     Copy *copy;
     const float *g;
     const double *grad_scale;
-    const struct step_scalars *from; /* read them there; NULL: `scalars` has them */
+    const struct step_scalars *from; /* scalars on the device; NULL: `scalars` has them */
     struct step_scalars scalars;
     float beta1, beta1_rest, beta2, beta2_rest, eps;
 
@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(THREADS) optim_tiles(Rule rule, struct tiles t
     }
 }
 
-/* Takes spans from *at on, as many as fit; *blocks: the blocks that they need. */
+/* Adds spans from *at on until the next one does not fit; *blocks: the blocks that they need. */
 static void take_spans(const struct optim_span *spans, int64_t spans_n, int64_t *at,
                        struct tiles *t, int64_t *blocks)
 {

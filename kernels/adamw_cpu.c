@@ -1,9 +1,9 @@
-/* adamw_cpu — fast optimisers: one pass, at the speed of memory. Scalars that decide (bias
+/* adamw_cpu — fast optimisers: one pass, at the speed of memory. Decisive scalars (bias
  * corrections, step size) are folded in double first. Moments move by (new - old)·(1-β), so that a
  * β near 1 loses nothing to rounding.
  *
  * AdamW adds up bits in lanes of integers while they are in registers, so its sums cost no access
- * to memory. Threads add the sums of their parts to those of the call, in any order. */
+ * to memory. Threads add the sums of their parts to the sums of the call, in any order. */
 #include "kernels/adamw.h"
 
 #include <math.h>
@@ -16,7 +16,7 @@
 
 #define PART_ELEMS 65536
 
-/* A part is at most PART_ELEMS elements of one span. */
+/* Returns the number of parts. A part is at most PART_ELEMS elements of one span. */
 static int spans_parts(const struct optim_span *spans, int64_t spans_n)
 {
     int64_t parts = 0;
@@ -38,7 +38,7 @@ static struct optim_span spans_part(const struct optim_span *spans, int part_i)
 
 typedef uint32_t vecu __attribute__((vector_size(VEC_W * 4)));
 
-/* Of a call: read, then written; p, m, v each. */
+/* The sums of a call: read, then written; p, m, v each. */
 struct sums {
     _Atomic uint32_t of[2][3];
 };
@@ -56,7 +56,7 @@ static void sums_add(struct sums *sums, int when, int what, uint32_t sum)
     atomic_fetch_add_explicit(&sums->of[when][what], sum, memory_order_relaxed);
 }
 
-/* sums_give — adds those of a call to the caller's. */
+/* sums_give — adds the sums of a call to the caller's. */
 static void sums_give(const struct sums *sums, struct optim_sums *to)
 {
     for (int what = 0; to && what < 3; what++) {
@@ -78,7 +78,7 @@ struct adamw_work {
 struct adamw_vecs {
     vec p, m, v;
 };
-/* Sums of their bits. */
+/* Sums of the bits of p, m and v. */
 struct adamw_lanes {
     vecu p, m, v;
 };
@@ -122,8 +122,8 @@ static inline struct adamw_vecs load_n(const struct adamw_run *r, int64_t i, int
                                vec_load_n(r->v + i, n)};
 }
 
-/* end_of_run — fewer elements than a vector has. Lanes behind them need not be zero after the
- * update, so what was stored is loaded for its sum. */
+/* end_of_run — updates the last elements, fewer than a vector has. The lanes after them need not be
+ * zero after the update, so the stored elements are loaded for their sum. */
 static inline void end_of_run(const struct adamw_scalars *k, const struct adamw_run *r, int64_t i,
                               struct adamw_both *sums, bool adds)
 {
@@ -138,8 +138,9 @@ static inline void end_of_run(const struct adamw_scalars *k, const struct adamw_
         add_lanes(&sums->written, load_n(r, i, n), true);
 }
 
-/* all_of_run — inlined twice, so that a call without sums has the loop without them. Two vectors at
- * a time: with one, sums took 7 % of the time at AVX-512 where the third-level cache holds all. */
+/* all_of_run — updates the whole vectors of a run. Inlined twice, so that a call without sums has
+ * the loop without them. Two vectors at a time: with one, sums cost 7 % of the time at AVX-512 if
+ * the third-level cache holds all arrays. */
 static inline __attribute__((always_inline)) struct adamw_both
 all_of_run(const struct adamw_scalars *k, const struct adamw_run *r, bool adds)
 {
@@ -193,7 +194,7 @@ static void adamw_part(void *arg, int part_i, int thread_i)
     } else {
         (void)all_of_run(&k, &run, false);
     }
-    if (a->copy.data) /* of a part that is in the cache */
+    if (a->copy.data) /* copies a part that is in the cache */
         cast_plain(NULL, &(struct cast){tensor_at(a->copy, span.offset),
                                         tensor_at(a->p, span.offset), span.elems});
 }
@@ -225,7 +226,7 @@ struct sgd_run {
     int64_t n;
     float scale, decay, lr, momentum;
 };
-/* Sums of their bits. */
+/* Sums of the bits of p and m. */
 struct sgd_both {
     uint32_t p_read, m_read, p_written, m_written;
 };

@@ -18,8 +18,8 @@ static double attention_dot(const float *a, const float *b, int64_t d)
     return sum;
 }
 
-/* One query: scores into p (-inf where hidden), then probabilities. Returns logΣexp, -inf when no
- * key is seen. */
+/* Computes the scores of one query in p (-inf if hidden), then probabilities. Returns logΣexp, -inf
+ * if no key is visible. */
 static double attention_softmax(double *p, const float *q, const float *k, int64_t stride,
                                 const uint8_t *mask, int64_t first, int64_t i, int64_t d)
 {
@@ -48,21 +48,21 @@ static void attention_values(float *out, const double *p, const float *v, int64_
     }
 }
 
-/* The first key that the query at position i of sample b may see. */
+/* Returns the first key that the query at position i of sample b may see. */
 static int64_t attention_first_key(struct tensor first_key, int64_t b, int64_t t, int64_t i)
 {
     return first_key.data ? ((const int32_t *)first_key.data)[b * t + i] : 0;
 }
 
-/* The rows of query head bh % H of sample bh / H. */
+/* Positions of the rows of query head bh % H of sample bh / H. */
 struct attention_place {
-    int64_t q, k, v;            /* elements before the head's first row; k, v: in kv, if there is */
+    int64_t q, k, v;            /* elements before the head's first row; k, v: in kv, if present */
     int64_t q_stride, k_stride; /* from row to row */
     int64_t rows;               /* queries of a sample */
     int64_t out, out_stride, lse;
 };
 
-/* shape: T, H, K, D. */
+/* Computes the positions of a head. shape: T, H, K, D. */
 static struct attention_place attention_place(enum attention_layout layout, bool has_kv, int64_t bh,
                                               const int64_t shape[4],
                                               const struct attention_runs *own)
@@ -122,7 +122,7 @@ void attention_decode_plain(const struct cpu *cpu, const struct attention_decode
     }
 }
 
-/* One head's rows: where they lie, and the sums kept for its keys. */
+/* One head's rows: their addresses, and the sums kept for its keys. */
 struct attention_head {
     const float *q, *k, *v, *dout, *out, *lse;
     float *dq, *dk, *dv;
@@ -183,7 +183,7 @@ static struct attention_head attention_head_of(const struct cpu *cpu, const stru
     return x;
 }
 
-/* The query heads of one key head follow each other, so its sums are complete after the last. */
+/* The query heads of one key head are adjacent, so its sums are complete after the last one. */
 void attention_bwd_plain(const struct cpu *cpu, const struct attention_bwd *a)
 {
     int64_t group = a->h / a->hk, elems = a->t * a->d;

@@ -1,6 +1,6 @@
 /* attention — causal attention forward on tensor cores, and the decoding of one token.
  *
- * Forward (Dao et al. 2022, Dao 2023). A block takes 128 queries of one head (64 when D > 128) and
+ * Forward (Dao et al. 2022, Dao 2023). A block owns 128 queries of one head (64 when D > 128) and
  * goes over the keys at or before them, BN at a time, in two buffers: while one tile of K and V is
  * used, cp.async loads the next. A warp owns whole rows, so the running maximum and sum never leave
  * its registers, and scores become the next product's factor in place. Blocks with the most keys
@@ -17,7 +17,7 @@
 /* MR tiles of 16 queries a warp, D/8 tiles of 8 columns of the result. */
 template <int MR, int D> struct fwd_rows {
     float o[MR][D / 8][4];
-    /* of rows g and g+8, in units of log2; sum of this lane's columns alone */
+    /* max: maxima of rows g and g+8, in units of log2; sum: sums over this lane's columns only */
     float max[MR][2], sum[MR][2];
 };
 
@@ -50,8 +50,8 @@ __device__ static inline void fwd_scores(float (&s)[MR][BN / 8][4], uint32_t (&q
     }
 }
 
-/* Keys after the query, keys before its first one and keys that the mask hides get -inf. row, col:
- * of the fragments' first element. */
+/* Sets to -inf the scores of keys after the query, keys before its first one and keys that the mask
+ * hides. row, col: position of the fragments' first element. */
 template <bool OWN, typename T, int MR, int BN>
 __device__ static inline void fwd_hide(float (&s)[MR][BN / 8][4], const attention_args<T> &x,
                                        int64_t b, int row, int col)
@@ -80,7 +80,7 @@ __device__ static inline void fwd_hide(float (&s)[MR][BN / 8][4], const attentio
         }
 }
 
-/* Scores become exp(score - running maximum); earlier sums are rescaled to the new maximum. */
+/* Turns scores into exp(score - running maximum); rescales earlier sums to the new maximum. */
 template <int MR, int D, int BN>
 __device__ static inline void fwd_softmax(float (&s)[MR][BN / 8][4], fwd_rows<MR, D> &x,
                                           float scale)
@@ -153,7 +153,7 @@ __device__ static inline void fwd_values(float (&o)[MR][D / 8][4], const float (
 }
 
 /* Divides the warp's rows by their sums and stores them in `tile` (its own rows of the queries'
- * tile, which are not needed any more), and from there to memory in pieces of 16 bytes. */
+ * tile, which are no longer needed), and from there to memory in pieces of 16 bytes. */
 template <bool OWN, typename T, int D, int MR>
 __device__ static inline void fwd_store(fwd_rows<MR, D> &x, const attention_args<T> &a,
                                         unsigned char *tile, int64_t bh, int warp_row,
@@ -189,7 +189,7 @@ __device__ static inline void fwd_store(fwd_rows<MR, D> &x, const attention_args
     }
 }
 
-/* DROP: with dropout; where OWN, perhaps. */
+/* DROP: with dropout; with OWN: perhaps with dropout. */
 template <typename T, int D, int MR, int WARPS, int BN, bool DROP, bool OWN>
 __global__ void __launch_bounds__(WARPS *WARP) attention_fwd_mma(attention_args<T> a)
 {
@@ -234,7 +234,7 @@ __global__ void __launch_bounds__(WARPS *WARP) attention_fwd_mma(attention_args<
     float scale = a.scale * ATTENTION_LOG2E;
     for (int tile = tile_first; tile < tiles_n; tile++) {
         cp_wait<0>();
-        __syncthreads(); /* the tile is loaded, and all threads are done with the one before */
+        __syncthreads(); /* the tile is loaded, and all threads are done with the previous one */
         if (tile + 1 < tiles_n)
             fetch(tile + 1);
         cp_commit();
@@ -259,7 +259,7 @@ struct fwd_tile {
 };
 constexpr struct fwd_tile FWD_TILES[] = {{64, 2, 4, 64}, {128, 1, 8, 64}, {256, 1, 4, 32}};
 
-/* By the first tile from number I on that is wide enough. */
+/* Launches the first tile from number I on that is wide enough. */
 template <typename T, int I = 0>
 static int fwd_launch(const struct cuda *cuda, const attention_args<T> &x, int64_t b)
 {
@@ -291,7 +291,8 @@ template <typename T> static int fwd_any(const struct cuda *cuda, const struct a
         return fwd_launch<T>(cuda, x, a->b);
 }
 
-/* Limits of the kernels' counters: tokens in int, heads and samples as dimensions of the grid. */
+/* Checks the limits of the kernels' counters: tokens in int, heads and samples as dimensions of the
+ * grid. */
 static bool shape_is_good(int64_t b, int64_t t, int64_t h, int64_t d)
 {
     return b >= 1 && b <= 65535 && t >= 1 && t <= INT32_MAX / 2 && h >= 1 && h <= 65535 && d >= 8 &&
@@ -310,14 +311,14 @@ int attention_fwd_cuda(const struct cuda *cuda, const struct attention_fwd *a)
     return cuda_floats(a->qkv.dtype, [&](auto t) { return fwd_any<decltype(t)>(cuda, a); });
 }
 
-/* ---- decode: one query a head; keys in parts of DECODE_KEYS, each a block, put together by a
- * second kernel. Blocks that read the same keys follow each other, so all but the first find them
- * in the second-level cache. ---- */
+/* ---- decode: one query a head; keys in parts of DECODE_KEYS, each a block; a second kernel merges
+ * the parts. Blocks that read the same keys are adjacent, so all but the first find them in the
+ * second-level cache. ---- */
 
 constexpr int DECODE_KEYS = 256, DECODE_WARPS = 8;
 
 struct decode_part {
-    float max, sum; /* of exp(score - max) */
+    float max, sum; /* maximum and sum of exp(score - max) */
 };
 
 /* Merges two partial softmaxes (max, sum, acc). */

@@ -1,5 +1,5 @@
-/* attention_args — the arguments of attention's kernels: addresses of one launch, and where a head
- * lies in them. Must not know how a kernel works.
+/* attention_args — the arguments of attention's kernels: addresses of one launch, and the position
+ * of a head in them. Must not know how a kernel works.
  *
  * Letters: B samples · H query heads · K key heads · T tokens · R rows of queries of a sample · D
  * head width (`d`; kernels are compiled for a padded D) · C = H·D · bh = b·H + h.
@@ -7,7 +7,7 @@
  * OWN: a kernel for own queries over the keys of all positions (kv, own of attention.h), and for
  * calls with first keys. Row r of a sample's queries has position r + run_ahead, so positions grow
  * with rows. Kernels for whole calls are compiled without it: there a row is its position, and R is
- * T. A whole call with first keys has all positions as its own, and its kv is qkv. */
+ * T. In a whole call with first keys, all positions are own queries, and kv is qkv. */
 #ifndef CONVOY_KERNELS_ATTENTION_ARGS_CUH
 #define CONVOY_KERNELS_ATTENTION_ARGS_CUH
 
@@ -26,8 +26,8 @@ template <typename T> struct attention_args {
     float *delta, *acc;
     int t, h, d;
     int group;                    /* H/K: query heads of a key head */
-    int row, head, k, v;          /* struct attention_row; OWN: k, v of kv's rows */
-    int bh_first, bh_n, splits_n; /* backward: heads of this launch, in how many parts each */
+    int row, head, k, v;          /* struct attention_row; OWN: k, v: positions in rows of kv */
+    int bh_first, bh_n, splits_n; /* backward: heads of this launch, and splits of each */
     float scale;                  /* 1/√D */
     struct drop_args drop;
     int rows; /* R */
@@ -36,29 +36,33 @@ template <typename T> struct attention_args {
     T *dkv;
     const int32_t *first_key; /* (B,T); NULL: 0 */
     int kv_row, kv_head;      /* struct attention_row */
-    int run_n, run_ahead[2]; /* rows of the first run; position less row, of these and the others */
+    /* rows of the first run; position minus row, in the first run and in the second */
+    int run_n, run_ahead[2];
 };
 
-/* In kernels, of `a`: R; what holds keys and values. Macros, so that the front end folds them and
- * kernels for whole calls compile to the same code as without OWN. */
+/* For use in kernels with arguments `a`: R; the tensors of keys and values and of their gradients.
+ * Macros, so that the front end folds them and kernels for whole calls compile to the same code as
+ * without OWN. */
 #define ATTENTION_R (OWN ? a.rows : a.t)
 #define ATTENTION_KV (OWN ? a.kv : a.qkv)
 #define ATTENTION_DKV (OWN ? a.dkv : a.dqkv)
 
-/* Only OWN: the position of a row; and the first row at or after a position, R or more where there
- * is none. */
+/* attention_position_at — returns the position of a row (only OWN). */
 template <typename T>
 __device__ static inline int attention_position_at(const attention_args<T> &x, int row)
 {
     return row + (row < x.run_n ? x.run_ahead[0] : x.run_ahead[1]);
 }
+/* attention_row_from — returns the first row at or after a position, R or more if there is none
+ * (only OWN). */
 template <typename T>
 __device__ static inline int attention_row_from(const attention_args<T> &x, int position)
 {
     int first = position - x.run_ahead[0];
     return first < x.run_n ? max(first, 0) : max(position - x.run_ahead[1], x.run_n);
 }
-/* Only OWN: where the queries at or after a key begin, in tiles of `tile` rows; R: nowhere. */
+/* Returns the first row of the queries at or after a key, in tiles of `tile` rows; R: none (only
+ * OWN). */
 template <typename T>
 __device__ static inline int attention_tile_from(const attention_args<T> &x, int key, int tile)
 {
@@ -66,13 +70,14 @@ __device__ static inline int attention_tile_from(const attention_args<T> &x, int
     return row < x.rows ? row / tile * tile : x.rows;
 }
 
-/* Only OWN: the first key that a row's query may see; beyond R, the last row's. */
+/* Returns the first key that a row's query may see; beyond R, the last row's (only OWN). */
 template <typename T>
 __device__ static inline int attention_first_key(const attention_args<T> &x, int64_t b, int row)
 {
     return x.first_key ? x.first_key[b * x.t + attention_position_at(x, min(row, x.rows - 1))] : 0;
 }
-/* Only OWN: how many rows have a first key below `key`. They come before the others. */
+/* Returns the number of rows with a first key below `key`, which come before the others (only
+ * OWN). */
 template <typename T>
 __device__ static inline int attention_rows_below(const attention_args<T> &x, int64_t b, int key)
 {
@@ -87,8 +92,8 @@ __device__ static inline int attention_rows_below(const attention_args<T> &x, in
     return low;
 }
 
-/* The first element of sample b's rows: of query head h in qkv; of key head n (its values follow at
- * x.v - x.k) in kv, or in qkv of a whole call; of head h in out. */
+/* Return the first element of sample b's rows: of query head h in qkv; of key head n (its values
+ * follow at x.v - x.k) in kv, or in qkv for a whole call; of head h in out. */
 template <bool OWN, typename T>
 __device__ static inline int64_t attention_query_at(const attention_args<T> &x, int64_t b,
                                                     int64_t h)
@@ -105,13 +110,13 @@ __device__ static inline int64_t attention_out_at(const attention_args<T> &x, in
 {
     return b * (OWN ? x.rows : x.t) * x.h * x.d + h * x.d;
 }
-/* Key j, at or before the query, is hidden by the mask or lies beyond T. */
+/* Returns true if key j, at or before the query, is hidden by the mask or lies beyond T. */
 template <typename T>
 __device__ static inline bool attention_is_hidden(const attention_args<T> &x, int64_t b, int j)
 {
     return j >= x.t || (x.mask && !x.mask[b * x.t + j]);
 }
-/* The element index of dropout: i, j are positions. */
+/* Returns the element index of dropout; i, j are positions. */
 template <typename T>
 __device__ static inline uint64_t attention_drop_at(const attention_args<T> &x, int64_t bh, int i,
                                                     int j)
@@ -119,7 +124,8 @@ __device__ static inline uint64_t attention_drop_at(const attention_args<T> &x, 
     return (uint64_t)((bh * x.t + i) * x.t + j);
 }
 
-/* attention_sizes — shape and rows, from any of the operations' arguments; checked before. */
+/* attention_sizes — sets shape and rows, from the arguments of any of the operations, checked
+ * before. */
 template <typename T, typename A>
 static inline void attention_sizes(attention_args<T> *x, const A *a)
 {
@@ -130,8 +136,8 @@ static inline void attention_sizes(attention_args<T> *x, const A *a)
     x->scale = 1.0f / sqrtf((float)a->d);
 }
 
-/* attention_own — what own queries and first keys need besides; without both nothing. The runs were
- * checked by the caller (dev_check.c). */
+/* attention_own — sets the additional arguments of own queries and first keys; without both it does
+ * nothing. The caller has checked the runs (dev_check.c). */
 template <typename T, typename A> static inline void attention_own(attention_args<T> *x, const A *a)
 {
     const struct attention_runs *own = &a->own;
@@ -146,14 +152,15 @@ template <typename T, typename A> static inline void attention_own(attention_arg
     x->run_ahead[1] = own->n[1] ? (int)(own->first[1] - own->n[0]) : x->run_ahead[0];
 }
 
-/* attention_draws — whether the kernels have the numbers that dropout asks for: those of own heads
- * need a call for each sample (attention_sample.h). */
+/* attention_draws — returns true if the kernels can draw the numbers of dropout. If a call draws
+ * them for some of the heads of a model, it is launched sample by sample (attention_sample.h). */
 template <typename A> static inline bool attention_draws(const A *a)
 {
     return !attention_is_by_sample(&a->dropout, a->heads_whole);
 }
 
-/* Key heads divide the query heads, and a row of [q k v] for each head has as many. */
+/* Returns true if the numbers of heads fit: key heads divide the query heads, and with
+ * ATTENTION_LAYOUT_HEADS both are equal. */
 template <typename A> static inline bool attention_is_heads(const A *a)
 {
     return a->hk >= 1 && a->hk <= a->h && a->h % a->hk == 0 &&

@@ -3,17 +3,17 @@
  *
  * A block owns one key head's keys, or every splits_n-th run of BK of them, and goes over the
  * queries at or after each run, BQ at a time, in two buffers, of one query head after the other. So
- * dk and dv are sums over the query heads in order. A warp owns 16 keys: it computes Sᵀ = K·Qᵀ
- * and dPᵀ = V·dOᵀ, so Pᵀ and dSᵀ are, in place, the factors of dV += Pᵀ·dO and dK += dSᵀ·Q. dQ
- * needs all keys: dSᵀ goes through shared memory, and the block adds dS·K to float sums in scratch
- * that no other block touches, each element by one thread. A last kernel adds the splits in order
- * and rounds. These are five products, as in Dao 2023. D 256 works on two halves of the columns and
- * computes S twice. splits_n grows when key heads are few, by shape alone. delta = Σ dout·out is
+ * dk and dv are sums over the query heads in order. A warp owns 16 keys: it computes Sᵀ = K·Qᵀ and
+ * dPᵀ = V·dOᵀ, so Pᵀ and dSᵀ are, in place, the factors of dV += Pᵀ·dO and dK += dSᵀ·Q. dQ needs
+ * all keys: dSᵀ goes through shared memory, and the block adds dS·K to float sums in scratch that
+ * no other block touches, each element by one thread. A last kernel adds the splits in order and
+ * rounds. These are five products, as in Dao 2023. D 256 works on two halves of the columns and
+ * computes S twice. splits_n grows when key heads are few, by the shape only. delta = Σ dout·out is
  * computed first. The sums of all query heads of a key head must fit into scratch: H/K · (4·D + 4)
  * bytes for each token, with D as below (256 MiB: 8 heads of 128 go up to 65,000 tokens).
  *
- * Chips with 99 KiB of shared memory for a block (sm_86, sm_89, sm_120) take smaller tiles when D
- * is over 64.
+ * Chips with 99 KiB of shared memory for a block (sm_86, sm_89, sm_120) use smaller tiles when D is
+ * over 64.
  *
  * nvcc 13, sm_90a:
  *   D 64   254 registers, no spills, 256 threads, 81 KiB of shared memory
@@ -50,8 +50,8 @@ __global__ void __launch_bounds__(256) attention_bwd_delta(attention_args<T> a)
         a.delta[row] = sum;
 }
 
-/* dq of rows, from the sums of the splits that reached them; D as in scratch, BK and BQ as in the
- * kernel that computed them. */
+/* Computes dq of rows from the sums of the splits that reached them; D as in scratch, BK and BQ as
+ * in the kernel that computed them. */
 template <typename T, bool OWN>
 __global__ void __launch_bounds__(256)
     attention_bwd_join(attention_args<T> a, int width, int bk, int bq)
@@ -120,8 +120,8 @@ __device__ static inline void bwd_sum(float (&sum)[N / 8][4], const float (&c)[B
     }
 }
 
-/* s: scores → probabilities after dropout; dp → ds. key, query: of the fragments' first element.
- * WHOLE: none is hidden. */
+/* s: scores → probabilities after dropout; dp → ds. key, query: position of the fragments' first
+ * element. WHOLE: no key is hidden. */
 template <typename T, int BQ, bool DROP, bool WHOLE, bool OWN>
 __device__ static inline void bwd_probs(float (&s)[BQ / 8][4], float (&dp)[BQ / 8][4],
                                         const attention_args<T> &a, const float *lse,
@@ -147,7 +147,7 @@ __device__ static inline void bwd_probs(float (&s)[BQ / 8][4], float (&dp)[BQ / 
         }
 }
 
-/* The warp's dsᵀ to shared memory, (BK, 64) in 8 pieces a row. */
+/* Stores the warp's dsᵀ in shared memory, (BK, 64) in 8 pieces a row. */
 template <typename T, int BQ>
 __device__ static inline void bwd_put(unsigned char *tile, const float (&ds)[BQ / 8][4],
                                       int warp_row)
@@ -196,7 +196,8 @@ __device__ static inline void bwd_queries(float *acc, shared_at ds, shared_at k_
             *(float2 *)(to + 8 * r * D + 8 * n) = make_float2(c[n][2 * r], c[n][2 * r + 1]);
 }
 
-/* Only OWN: N columns of the sums of rows from `row` on that see none of a split's first keys. */
+/* Clears N columns of the sums of rows from `row` on that see none of a split's first keys (only
+ * OWN). */
 template <int D, int N, int THREADS>
 __device__ static inline void bwd_zero(float *acc, int row, int end)
 {
@@ -204,7 +205,7 @@ __device__ static inline void bwd_zero(float *acc, int row, int end)
         *(float4 *)(acc + (int64_t)(i / (N / 4)) * D + i % (N / 4) * 4) = make_float4(0, 0, 0, 0);
 }
 
-/* 16 keys' rows of dk or dv, columns col … col+N-1. */
+/* Stores 16 keys' rows of dk or dv, columns col … col+N-1. */
 template <bool OWN, typename T, int N>
 __device__ static inline void bwd_store(T *rows, const float (&sum)[N / 8][4],
                                         const attention_args<T> &a, int key, int col)
@@ -240,14 +241,14 @@ __device__ static inline void bwd_store(T *rows, const float (&sum)[N / 8][4],
 #define BWD_IS_CUT \
     (query < whole_from || (OWN && attention_first_key(a, b, query + BQ - 1) > key + 16 * warp))
 
-/* DO columns of the results from blockIdx.z·DO on. DROP: with dropout; where OWN, perhaps. */
+/* DO columns of the results from blockIdx.z·DO on. DROP: with dropout; with OWN: perhaps. */
 template <typename T, int D, int DO, int WARPS, int BQ, bool DROP, bool OWN>
 __global__ void __launch_bounds__(WARPS *WARP) attention_bwd_mma(attention_args<T> a)
 {
     constexpr int BK = 16 * WARPS, TILE = BQ * D * 2, THREADS = WARPS * WARP,
                   GROUPS = WARPS / (BQ / 16), N = DO / GROUPS;
     CUDA_SHARED(shared);
-    constexpr int DS = 2 * BK * D * 2 + 4 * TILE; /* where ds lies, and behind it lse and delta */
+    constexpr int DS = 2 * BK * D * 2 + 4 * TILE; /* position of ds, followed by lse and delta */
     shared_at k_tile = shared_address(shared), v_tile = k_tile + BK * D * 2,
               q_tile = v_tile + BK * D * 2, dout_tile = q_tile + 2 * TILE;
     float *lse = (float *)(shared + DS + BK * 128), *delta = lse + 2 * BQ;
@@ -268,7 +269,7 @@ __global__ void __launch_bounds__(WARPS *WARP) attention_bwd_mma(attention_args<
                                      a.d);
         if (threadIdx.x < BQ) {
             float x = i < ATTENTION_R ? a.lse_in[BWD_AT(bh)] : -INFINITY;
-            /* its probabilities are all 0 */
+            /* the row's probabilities are all 0 */
             lse[half * BQ + threadIdx.x] = x == -INFINITY ? INFINITY : x * ATTENTION_LOG2E;
             delta[half * BQ + threadIdx.x] = i < ATTENTION_R ? a.delta[BWD_AT(local)] : 0;
         }
@@ -284,7 +285,7 @@ __global__ void __launch_bounds__(WARPS *WARP) attention_bwd_mma(attention_args<
         /* Queries from here on see none of these keys. */
         const int rows_end = OWN ? attention_rows_below(a, b, key + BK) : 0;
         float dk[DO / 8][4] = {}, dv[DO / 8][4] = {};
-        __syncthreads(); /* all threads are done with the keys before */
+        __syncthreads(); /* all threads are done with the previous keys */
         if (!OWN || attention_tile_from(a, key, BQ) < a.rows)
             BWD_COPY(k_tile, k_at), BWD_COPY(v_tile, k_at + (a.v - a.k));
         for (int head = 0; head < BWD_HEADS; head++) {
@@ -297,7 +298,7 @@ __global__ void __launch_bounds__(WARPS *WARP) attention_bwd_mma(attention_args<
             for (int query = BWD_TILE_FROM; query < BWD_END; query += BQ) {
                 int half = query / BQ % 2;
                 cp_wait<0>();
-                __syncthreads(); /* tiles loaded; all threads are done with those before */
+                __syncthreads(); /* tiles loaded; all threads are done with the previous ones */
                 if (query + BQ < BWD_END)
                     fetch(head, query + BQ);
                 cp_commit();
@@ -339,14 +340,14 @@ constexpr struct bwd_tile BWD_TILES[] = {
 };
 constexpr int BWD_TILES_N = (int)(sizeof BWD_TILES / sizeof *BWD_TILES);
 
-/* Shared memory of a block. */
+/* Returns the bytes of shared memory of a block. */
 static constexpr size_t bwd_bytes(const struct bwd_tile &x)
 {
     return (size_t)(2 * 16 * x.warps * x.d * 2 + 4 * x.bq * x.d * 2 + 16 * x.warps * 128) +
            4 * (size_t)x.bq * sizeof(float);
 }
 
-/* The first tile that heads of width d and the chip can have; BWD_TILES_N: none. */
+/* Returns the first tile that fits heads of width d and the chip; BWD_TILES_N: none fits. */
 static int bwd_tile_of(const struct cuda *cuda, int d)
 {
     int i = 0;
@@ -355,11 +356,11 @@ static int bwd_tile_of(const struct cuda *cuda, int d)
     return i;
 }
 
-/* How the key heads of a call are cut: into runs whose scratch fits, as equal as they can be, and
- * each head's keys into splits. */
+/* The cut of a call's key heads: into runs whose scratch fits, as equal as possible, and each
+ * head's keys into splits. */
 struct bwd_cut {
-    int width, bk, bq; /* as in the kernel that computes the sums */
-    int tile;          /* of BWD_TILES; unused in float */
+    int width, bk, bq; /* same values as in the kernel that computes the sums */
+    int tile;          /* index into BWD_TILES; unused in float */
     int64_t heads_n, group, each, splits_n, rows_padded; /* heads_n, each: key heads */
 };
 
@@ -371,7 +372,7 @@ static int bwd_join(const struct cuda *cuda, const attention_args<T> &x, const s
                        dim3(256), 0, cuda->stream, x, cut.width, cut.bk, cut.bq);
 }
 
-/* The sums of a run of heads, by the tile number I or a later one. */
+/* Computes the sums of a run of heads, with the tile number I or a later one. */
 template <typename T, int I = 0>
 static int bwd_sums(const struct cuda *cuda, const attention_args<T> &x, int tile)
 {
@@ -402,7 +403,8 @@ static int bwd_run(const struct cuda *cuda, const attention_args<T> &x, const st
     return bwd_join(cuda, x, cut);
 }
 
-/* Bytes of scratch that delta of a key head's query heads, or their sums of one split, take. */
+/* Returns the bytes of scratch for delta of a key head's query heads, or for their sums of one
+ * split. */
 static int64_t bwd_delta_bytes(const struct bwd_cut &cut, int64_t rows)
 {
     return cut.group * round_up(rows * (int64_t)sizeof(float), 256);
@@ -412,7 +414,7 @@ static int64_t bwd_sums_bytes(const struct bwd_cut &cut)
     return cut.group * cut.rows_padded * cut.width * (int64_t)sizeof(float);
 }
 
-/* Fills in `each` and splits_n; the rest is set. t: keys; rows: queries. */
+/* Fills in `each` and splits_n; the other fields are set. t: keys; rows: queries. */
 static int bwd_cut_heads(const struct cuda *cuda, struct bwd_cut &cut, int64_t t, int64_t rows)
 {
     int64_t capacity = (int64_t)cuda->scratch_bytes - 256, sums = bwd_sums_bytes(cut);

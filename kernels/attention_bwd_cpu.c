@@ -1,11 +1,11 @@
 /* attention_bwd_cpu — the gradient of attention_cpu.c's fast causal attention, in the same tiles
  * (Dao et al. 2022). Probabilities are computed again.
  *
- * A task owns some query heads that read one key head of a sample: all of them where their queries
- * fit the second-level cache together. It takes keys block by block, and the queries that may
- * attend to them. The first task of a key head writes dk and dv where they belong. Those of the
- * others wait in the shared memory, and are added in the order of heads. Every sum runs in an order
- * given by the shape. */
+ * A task owns some query heads that read one key head of a sample: all of them if their queries fit
+ * the second-level cache together. It processes keys block by block, with the queries that may
+ * attend to them. The first task of a key head writes dk and dv to their final place. The results
+ * of the other tasks wait in the shared memory, and are added in the order of heads. The shape
+ * determines the order of every sum. */
 #include "kernels/attention.h"
 
 #include <math.h>
@@ -17,11 +17,11 @@
 
 #define BWD_CACHED 65536 /* elements of q, dout, dq each, of several heads: 768 KiB together */
 
-/* A run of queries of one head, laid out row by row (n, dp), and the two tiles a block of them
- * makes with keys. The runs of several heads lie one behind the other. */
+/* A run of queries of one head, laid out row by row (n, dp), and the two tiles that a block of them
+ * makes with keys. The runs of several heads are stored one after the other. */
 struct queries {
     int64_t first, n;
-    int64_t block; /* first query of the block that p and ds are the tiles of */
+    int64_t block; /* first query of the block to which p and ds belong */
     float *q, *dout, *dq;
     float *lse2, *delta; /* (n): logΣexp·log2 e; Σ dout·out */
     /* (BLOCK, BLOCK): drop(p); gradient of the scaled scores. 1/√D comes last, to dq and dk */
@@ -60,8 +60,9 @@ static void queries_pack(const struct bwd_head *h, struct queries *q)
     memset(q->dq, 0, (size_t)(q->n * x->dp) * sizeof(float));
 }
 
-/* Row r: p = exp(s - lse), then drop(p) and ds = p·(drop(dp) - delta), to the tiles of the block;
- * s lies where drop(p) goes. cols, is_open and drops are constants where inlined. */
+/* Computes row r: p = exp(s - lse), then drop(p) and ds = p·(drop(dp) - delta), into the tiles of
+ * the block; s is stored in the place of drop(p). cols, is_open and drops are constants after
+ * inlining. */
 static inline __attribute__((always_inline)) void
 bwd_row(const struct head *x, const struct keys *keys, const struct group *m, int r,
         const struct queries *q, const float *dp, const int64_t cols, const bool drops)
@@ -88,7 +89,7 @@ bwd_row(const struct head *x, const struct keys *keys, const struct group *m, in
     }
 }
 
-/* A group of queries: its rows of both tiles, from its scores. */
+/* Computes a group of queries: its rows of both tiles, from its scores. */
 static void bwd_rows(const struct head *x, const struct keys *keys, const struct queries *q,
                      int64_t i, int rows)
 {
@@ -106,8 +107,8 @@ static void bwd_rows(const struct head *x, const struct keys *keys, const struct
             bwd_row(x, keys, &m, r, q, dp, m.cols, drops);
 }
 
-/* Both tiles of one block of queries [i, i+n) with one block of keys. One product a loop here and
- * below, so that its right factor stays in the first-level cache. */
+/* Computes both tiles of one block of queries [i, i+n) with one block of keys. One product for each
+ * loop here and below, so that its right factor stays in the first-level cache. */
 static void bwd_tiles(const struct head *x, const struct keys *keys, const struct queries *q,
                       int64_t i, int64_t n)
 {
@@ -155,7 +156,7 @@ static void bwd_columns(const struct head *x, const struct keys *keys, int64_t i
     }
 }
 
-/* One block of queries [i, i+n) with one block of keys; adds to dk, dv (BLOCK, dp). */
+/* Processes one block of queries [i, i+n) with one block of keys; adds to dk, dv (BLOCK, dp). */
 static void bwd_block(const struct bwd_head *h, const struct keys *keys, const struct queries *q,
                       int64_t i, int64_t n, float *dk, float *dv)
 {
@@ -184,21 +185,21 @@ struct bwd_work {
     const struct attention_bwd *a;
     struct shape shape;
     int64_t run_max;   /* queries of a run, all heads together */
-    int64_t heads_max; /* query heads of a run */
-    int64_t tasks;     /* of a key head; 1: it takes all query heads, some after others */
-    int64_t key_first; /* the first key head of the tasks at hand */
+    int64_t heads_max; /* query heads in a run */
+    int64_t tasks; /* tasks of a key head; 1: one task has all query heads, one after the other */
+    int64_t key_first; /* the first key head of the current tasks */
 };
 
-/* Where a task's dk and dv go: dqkv, dkv, or the shared memory. */
+/* The memory for a task's dk and dv: dqkv, dkv, or the shared memory. */
 struct bwd_sums {
     float *dk, *dv;
     int64_t stride;
-    float scale; /* of dk there */
+    float scale; /* factor of dk in this memory */
 };
 
 /* Stores n rows of d elements, times factor, to rows far apart. Whole cache lines go past the
- * caches, so that no line is read before it is written. vec_fence before other threads read them.
- * */
+ * caches, so that no line is read before it is written. Call vec_fence before other threads read
+ * them. */
 static void write_rows(float *out, int64_t out_stride, const float *in, int64_t in_stride,
                        int64_t n, int64_t d, float factor)
 {
@@ -224,17 +225,17 @@ static void add_rows(float *sums, const float *x, int64_t stride, int64_t n,
             sums[i * head->dp + e] += factor * x[i * stride + e];
 }
 
-/* Query heads bh … bh+heads-1 of one key head, queries q.first … of each, and a block of its keys
- * with their sums. */
+/* Query heads bh … bh+heads-1 of one key head, the queries from q.first on of each, and a block of
+ * its keys with their sums. */
 struct bwd_run {
     const struct bwd_work *w;
     int64_t bh, heads;
-    int64_t shift;    /* of the queries: struct head */
-    struct queries q; /* of the first head */
+    int64_t shift;    /* shift of the queries (struct head) */
+    struct queries q; /* queries of the first head */
     struct keys keys;
     float *dk, *dv; /* (BLOCK, dp) */
     struct bwd_sums to;
-    bool is_later; /* `to` holds sums already, of other query heads or other runs */
+    bool is_later; /* `to` already holds sums of other query heads or other runs */
 };
 
 static struct bwd_head bwd_head_of(const struct bwd_work *w, int64_t bh, int64_t shift)
@@ -256,7 +257,7 @@ static struct bwd_head bwd_head_of(const struct bwd_work *w, int64_t bh, int64_t
     return h;
 }
 
-/* The queries of the run's head number n. */
+/* Returns the queries of the run's head number n. */
 static struct queries queries_of(const struct bwd_run *r, int64_t n, int64_t dp)
 {
     struct queries q = r->q;
@@ -269,8 +270,8 @@ static struct queries queries_of(const struct bwd_run *r, int64_t n, int64_t dp)
     return q;
 }
 
-/* One block of keys against all queries of the run. dk and dv of earlier runs are there already
- * and are added to. */
+/* Processes one block of keys against all queries of the run. dk and dv of earlier runs are already
+ * stored and are added to. */
 static void bwd_keys(struct bwd_run *r, const struct bwd_head *first, int64_t j)
 {
     const struct head *x = &first->x;
@@ -295,7 +296,7 @@ static void bwd_keys(struct bwd_run *r, const struct bwd_head *first, int64_t j)
     write_rows(to->dv + at, to->stride, r->dv, x->dp, r->keys.n, x->d, 1);
 }
 
-/* A run of queries against all keys that they may attend to. */
+/* Processes a run of queries against all keys that they may attend to. */
 static void bwd_run(struct bwd_run *r)
 {
     struct bwd_head first = bwd_head_of(r->w, r->bh, r->shift);
@@ -331,7 +332,7 @@ static struct bwd_run bwd_run_of(const struct bwd_work *w, float *scratch)
     return r;
 }
 
-/* All T rows of dk and dv of a key head, which own queries add to. */
+/* Sets all T rows of dk and dv of a key head to zero; own queries add to them. */
 static void bwd_zero(const struct bwd_work *w, int64_t bh)
 {
     struct bwd_head h = bwd_head_of(w, bh, 0);
@@ -350,7 +351,7 @@ static struct bwd_sums bwd_sums_of(const struct bwd_work *w, int64_t key_head, i
                     : (struct bwd_sums){h.dk, h.dv, h.x.k_stride, h.x.scale};
 }
 
-/* The own queries of r->heads query heads from r->bh on, run by run. */
+/* Processes the own queries of r->heads query heads from r->bh on, run by run. */
 static void bwd_heads(struct bwd_run *r)
 {
     const struct bwd_work *w = r->w;
@@ -382,7 +383,8 @@ static void bwd_part(void *arg, int part_i, int thread_i)
     vec_fence();
 }
 
-/* sum_row — to (d) ← (from + to/factor)·factor, as bwd_keys adds to what is there. */
+/* sum_row — to (d) ← (from + to/factor)·factor, in the same way as bwd_keys adds to earlier
+ * sums. */
 static void sum_row(float *to, const float *from, int64_t d, float factor)
 {
     for (int64_t e = 0; e < d; e += VEC_W) {
@@ -392,7 +394,8 @@ static void sum_row(float *to, const float *from, int64_t d, float factor)
     }
 }
 
-/* BLOCK keys of a key head: adds what its later tasks left in the shared memory. */
+/* Adds the sums of the later tasks, which lie in the shared memory, for BLOCK keys of a key
+ * head. */
 static void bwd_sum_part(void *arg, int part_i, int thread_i)
 {
     (void)thread_i;
@@ -409,8 +412,8 @@ static void bwd_sum_part(void *arg, int part_i, int thread_i)
     }
 }
 
-/* For how many key heads at once the shared workspace holds the sums of their later tasks; 0: not
- * even for one. */
+/* Returns the number of key heads for which the shared workspace can hold the sums of the later
+ * tasks at the same time; 0: not even one. */
 static int64_t bwd_workspace_heads(const struct bwd_work *w)
 {
     int64_t bytes = (w->tasks - 1) * 2 * w->a->t * w->a->d * (int64_t)sizeof(float);
@@ -425,8 +428,8 @@ void CPU_FN(attention_bwd)(const struct cpu *cpu, const struct attention_bwd *a)
             key_heads_n;
     struct bwd_work w = {.cpu = cpu, .a = a, .shape = SHAPE_OF_OWN(a)};
     ASSERTF(most > 0, "head width %lld", (long long)a->d);
-    /* Several heads save laying out keys again. Where their queries fall out of the second-level
-     * cache, that costs more than it saves. */
+    /* With several heads, keys are laid out less often. If their queries no longer fit the
+     * second-level cache, that costs more than it saves. */
     w.heads_max = least(least(most, BWD_CACHED / dp) / w.shape.rows, group);
     w.heads_max = w.heads_max < 1 ? 1 : w.heads_max;
     w.run_max = least(most, round_up(w.heads_max * w.shape.rows, BLOCK));

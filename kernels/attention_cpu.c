@@ -1,11 +1,11 @@
 /* attention_cpu — fast causal attention in tiles of BLOCK queries by BLOCK keys (Dao et al. 2022),
- * and that of the last query alone. attention_bwd_cpu.c has the gradient. Nothing of size T×T is
- * ever stored. Tiles above the diagonal are skipped; tiles on it are cut at each group of rows.
+ * and attention of the last query only. attention_bwd_cpu.c has the gradient. Nothing of size T×T
+ * is ever stored. Tiles above the diagonal are skipped; tiles on it are cut at each group of rows.
  *
- * A task owns a run of one head's queries. It takes keys block by block and lays them out for the
- * products (kt: transposed, so that a vector holds one coordinate of VEC_W keys). Then it takes the
- * queries that may attend to them, in groups of up to TILE_ROWS. Every sum runs in an order given
- * by the shape. */
+ * A task owns a run of one head's queries. It goes over keys block by block and lays them out for
+ * the products (kt: transposed, so that a vector holds one coordinate of VEC_W keys). Then it
+ * processes the queries that may attend to them, in groups of up to TILE_ROWS. The shape determines
+ * the order of every sum. */
 #include "kernels/attention.h"
 
 #include <math.h>
@@ -30,7 +30,7 @@ struct running {
     float *sum; /* (n, VEC_W): Σ e, by lanes */
 };
 
-/* The largest score of row r, in units of the exponential of 2. */
+/* Returns the largest score of row r, in units of the exponential of 2. */
 static inline __attribute__((always_inline)) float score_max(const struct head *x,
                                                              const struct keys *keys,
                                                              const struct group *m, int r,
@@ -42,7 +42,7 @@ static inline __attribute__((always_inline)) float score_max(const struct head *
     return tile_max(top) * x->scale2;
 }
 
-/* Moves the query's maximum where `top` is far above it, and rescales its sums. Returns what to
+/* Moves the query's maximum if `top` is far above it, and rescales its sums. Returns the number to
  * subtract from scores. */
 static inline float running_move(const struct head *x, struct running *g, int64_t row, float top)
 {
@@ -59,8 +59,8 @@ static inline float running_move(const struct head *x, struct running *g, int64_
     return top;
 }
 
-/* Scores of a group of rows become e; maxima and sums are updated. cols is a constant where
- * inlined. */
+/* Turns the scores of a group of rows into e; updates maxima and sums. cols is a constant after
+ * inlining. */
 static inline __attribute__((always_inline)) void
 softmax_rows(const struct head *x, const struct keys *keys, const struct group *m,
              struct running *g, float *s, const int64_t cols)
@@ -95,7 +95,7 @@ static void drop_rows(const struct head *x, const struct keys *keys, const struc
     }
 }
 
-/* A group of queries: its rows of e. */
+/* Computes a group of queries: its rows of e. */
 static void fwd_rows(const struct head *x, const struct keys *keys, struct running *g, int64_t i,
                      int rows, float *s)
 {
@@ -111,8 +111,8 @@ static void fwd_rows(const struct head *x, const struct keys *keys, struct runni
         drop_rows(x, keys, &m, s);
 }
 
-/* Queries [i, i+n) with one block of keys. Two loops, so that first kt, then v stays in the
- * first-level cache. */
+/* Processes queries [i, i+n) with one block of keys. Two loops, so that first kt, then v stays in
+ * the first-level cache. */
 static void fwd_block(const struct head *x, const struct keys *keys, struct running *g, int64_t i,
                       int64_t n)
 {
@@ -159,8 +159,8 @@ struct fwd_work {
     int64_t runs_n, run_max;
 };
 
-/* The first row of run `run`, at a multiple of BLOCK: equal shares of a triangle's area; of own
- * queries, which see many keys each, equal shares. */
+/* Returns the first row of run `run`, at a multiple of BLOCK: equal shares of a triangle's area;
+ * for own queries, which see many keys each, equal shares of the rows. */
 static int64_t run_first(const struct fwd_work *w, int64_t run)
 {
     double share = (double)run / (double)w->runs_n;
@@ -168,7 +168,7 @@ static int64_t run_first(const struct fwd_work *w, int64_t run)
     return run >= w->runs_n ? w->shape.rows : (int64_t)(share / BLOCK) * BLOCK;
 }
 
-/* The run's queries, laid out; its sums, empty. */
+/* Lays out the run's queries and clears its sums. */
 static void running_start(const struct head *x, struct running *g)
 {
     memset(g->sum, 0, (size_t)(g->n * VEC_W) * sizeof(float));
@@ -225,7 +225,7 @@ static void fwd_part(void *arg, int part_i, int thread_i)
 
 void CPU_FN(attention_fwd)(const struct cpu *cpu, const struct attention_fwd *a)
 {
-    /* heads that the threads cannot share equally are cut more finely */
+    /* heads that the threads cannot share equally are cut into shorter runs */
     int64_t dp = round_up(a->d, VEC_W), heads = a->b * a->h,
             threads = thread_pool_threads(cpu->pool), wanted = (heads % threads ? 16 : 4) * threads;
     int64_t capacity =
@@ -241,7 +241,7 @@ void CPU_FN(attention_fwd)(const struct cpu *cpu, const struct attention_fwd *a)
     thread_pool_run(cpu->pool, cpu_parts(heads * w.runs_n, 1), fwd_part, &w);
 }
 
-/* ---- the last query alone ---- */
+/* ---- only the last query ---- */
 
 #define DECODE_HEADS 16 /* query heads that share one reading of keys */
 
@@ -249,8 +249,8 @@ struct decode_work {
     const struct cpu *cpu;
     const struct attention_decode *a;
     struct shape shape;
-    int64_t each;  /* query heads of a part, all of one key head */
-    int64_t parts; /* of a key head */
+    int64_t each;  /* query heads in a part, all of one key head */
+    int64_t parts; /* parts for a key head */
 };
 
 /* p[j] ← 2^(p[j] - max), zeros up to a whole vector; returns their sum. */
@@ -286,8 +286,8 @@ static void decode_values(float *out, const struct head *x, const float *v, cons
     }
 }
 
-/* heads query heads of one key head, the first of them x: each key and each value is read from
- * memory once for all. p (heads, t up to whole vectors). */
+/* Processes `heads` query heads of one key head, the first of them x: each key and each value is
+ * read from memory once for all. p (heads, t up to whole vectors). */
 static void decode_heads(const struct head *x, int64_t head_step, int64_t heads, float *out,
                          float *p)
 {

@@ -19,7 +19,7 @@ __device__ static inline void f32_fetch(float *tile, const float *from, int64_t 
     }
 }
 
-/* Sum, or maximum, over the 16 lanes that share a row. */
+/* Return the sum, or the maximum, over the 16 lanes that share a row. */
 __device__ static inline float f32_row_sum(float x)
 {
 #pragma unroll
@@ -135,7 +135,7 @@ int attention_f32_fwd(const struct cuda *cuda, const attention_args<float> &x, i
                         : f32_fwd_launch<256>(cuda, x, b);
 }
 
-/* ---- backward: a block takes a key head's keys 32 at a time and walks over the queries at or
+/* ---- backward: a block processes a key head's keys 32 at a time and goes over queries at or
  * after them, 32 at a time, of one query head after the other ---- */
 
 constexpr int F32_BK = ATTENTION_F32_BK;
@@ -200,14 +200,14 @@ __global__ void __launch_bounds__(F32_THREADS) attention_bwd_f32(attention_args<
         f32_fetch<F32_BK, D>(x.k, ATTENTION_KV + k_at + key * k_stride, k_stride, a.t - key, a.d);
         f32_fetch<F32_BK, D>(x.v, ATTENTION_KV + k_at + (a.v - a.k) + key * k_stride, k_stride,
                              a.t - key, a.d);
-        /* of queries of each head */
+        /* rows of queries, for each head */
         const int row_first = OWN ? attention_tile_from(a, key, F32_BK) : key,
                   tiles_n = (ATTENTION_R - row_first + F32_BK - 1) / F32_BK;
         for (int n_tile = 0; n_tile < a.group * tiles_n; n_tile++) {
             const int head = n_tile / tiles_n, query = row_first + n_tile % tiles_n * F32_BK;
             if (OWN && key != (int)blockIdx.x * F32_BK &&
                 attention_first_key(a, b, query) >= key + F32_BK)
-                continue; /* its queries see none of these keys, and have their sums */
+                continue; /* the head's queries see none of these keys; their sums are complete */
             __syncthreads();
             f32_fetch<F32_BK, D>(x.q, q + head * a.head + query * stride, stride,
                                  ATTENTION_R - query, a.d);
@@ -240,7 +240,7 @@ __global__ void __launch_bounds__(F32_THREADS) attention_bwd_f32(attention_args<
                             fmaf(x.ds[i * (F32_BK + 1) + row], x.q[i * (D + 1) + col], dk[r][n]);
                         dq = fmaf(x.ds[row * (F32_BK + 1) + i], x.k[i * (D + 1) + col], dq);
                     }
-                    *to = dq; /* the same thread at every tile of keys */
+                    *to = dq; /* the same thread writes it at every tile of keys */
                 }
             }
         }

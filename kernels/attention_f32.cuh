@@ -5,9 +5,10 @@
 
 #include "kernels/attention_args.cuh"
 
-constexpr int ATTENTION_F32_BK = 32; /* backward's keys and queries of a tile */
+constexpr int ATTENTION_F32_BK = 32; /* keys and queries in a tile of the backward pass */
 
-/* Both return a launcher's status. b: samples. width: of a head, rounded up to 64, 128 or 256. */
+/* Both return a launcher's status. b: samples. width: width of a head, rounded up to 64, 128 or
+ * 256. */
 int attention_f32_fwd(const struct cuda *cuda, const attention_args<float> &x, int64_t b);
 int attention_f32_bwd(const struct cuda *cuda, const attention_args<float> &x, int width);
 

@@ -1,6 +1,6 @@
-/* attention_keys_cpu — what attention's forward and backward share: a block of keys laid out for
- * the products, a group of rows against it, and rows of a head. Included by attention_cpu.c and
- * attention_bwd_cpu.c only. It must not know which direction uses it.
+/* attention_keys_cpu — code that attention's forward and backward share: a block of keys in the
+ * layout of the products, a group of rows against it, and rows of a head. Included by
+ * attention_cpu.c and attention_bwd_cpu.c only. It must not know which direction uses it.
  *
  * A block of keys is BLOCK wide. Its columns beyond D and its keys beyond the text are zero. */
 #ifndef CONVOY_KERNELS_ATTENTION_KEYS_CPU_H
@@ -30,22 +30,22 @@ struct keys {
     float *vt;                /* (DP, BLOCK), backward only */
     float *k;                 /* (BLOCK, DP), backward only */
     float *v;                 /* (BLOCK, DP), forward only */
-    float *bias;              /* (BLOCK): 0 where seen, -inf where not */
-    bool is_open;             /* every key of the block is there and seen */
+    float *bias;              /* (BLOCK): 0 for a visible key, -inf for a hidden one */
+    bool is_open;             /* every key of the block exists and is visible */
     int64_t first, n;         /* numbers of the keys */
-    const int32_t *first_key; /* of struct head */
+    const int32_t *first_key; /* first_key of struct head */
 };
 
-/* What both directions know of their head. Queries are named by their positions; position i is row
- * i - shift of those that the call has. */
+/* The head as both directions see it. Queries are numbered by their positions; position i is row i
+ * - shift of the rows in the call. */
 struct head {
     int64_t t, rows, d, dp, c; /* rows: queries of a sample; dp: D up to whole vectors; c = H·D */
-    int64_t bh, drop_head;     /* drop_head: attention_drop_head; where there is dropout */
+    int64_t bh, drop_head;     /* drop_head: attention_drop_head; with dropout only */
     int64_t stride, k_stride;  /* from row to row of queries; of keys */
-    int64_t shift;             /* of the run of positions at hand */
-    const float *q, *k, *v;    /* the head's first query; the first of its keys and values */
-    const uint8_t *mask;       /* of the sample, or NULL */
-    const int32_t *first_key;  /* of the sample's queries, by their positions, or NULL */
+    int64_t shift;             /* shift of the current run of positions */
+    const float *q, *k, *v;    /* the head's first query; its first key and value */
+    const uint8_t *mask;       /* mask of the sample, or NULL */
+    const int32_t *first_key;  /* first keys of the sample's queries, by position; or NULL */
     const struct dropout *dropout;
     float scale, scale2; /* 1/√D; log2(e)/√D, so that a softmax's exponential is one of 2 */
 };
@@ -53,16 +53,16 @@ struct head {
 /* The shape of an operation, and where heads lie in its rows. */
 struct shape {
     int64_t t, rows, h, hk, d;
-    struct attention_row row, key; /* of queries; of keys */
+    struct attention_row row, key; /* row: layout of queries; key: layout of keys */
 };
 
-/* Of any of the three operations' arguments: each position has its query. */
+/* The shape from the arguments of any of the three operations; each position has a query. */
 #define SHAPE_OF(a)                                                         \
     ((struct shape){(a)->t, (a)->t, (a)->h, (a)->hk, (a)->d,                \
                     attention_row_of((a)->layout, (a)->h, (a)->hk, (a)->d), \
                     attention_row_of((a)->layout, (a)->h, (a)->hk, (a)->d)})
 
-/* The shape where keys may lie apart from the own queries. */
+/* The shape if keys may be stored apart from the own queries. */
 #define SHAPE_OF_OWN(a) shape_of_own(SHAPE_OF(a), (a)->kv.data, (a)->layout, &(a)->own)
 static inline struct shape shape_of_own(struct shape x, bool has_kv, enum attention_layout layout,
                                         const struct attention_runs *own)
@@ -74,13 +74,13 @@ static inline struct shape shape_of_own(struct shape x, bool has_kv, enum attent
     return x;
 }
 
-/* run_end — the end of the run of rows, from `row` on, with positions that follow each other. */
+/* run_end — returns the end of the run of consecutive positions that begins at row `row`. */
 static inline int64_t run_end(const struct attention_runs *own, int64_t row, int64_t rows)
 {
     return row < own->n[0] ? own->n[0] : rows;
 }
 
-/* kv: where the keys lie; qkv, if they do not lie apart. */
+/* Returns the head of a call. kv: the tensor with the keys; qkv if they are not stored apart. */
 static struct head head_of(const struct tensor *qkv, const struct tensor *kv,
                            const struct tensor *mask, const struct dropout *dropout, int64_t bh,
                            const struct shape *shape)
@@ -107,32 +107,33 @@ static struct head head_of(const struct tensor *qkv, const struct tensor *kv,
     return x;
 }
 
-/* first_key_of — those of sample b. keys_begin — the first block of keys that the query at position
- * i, and so any behind it, may see. */
+/* first_key_of — returns the first keys of sample b, or NULL. */
 static inline const int32_t *first_key_of(const struct tensor *first_key, int64_t b, int64_t t)
 {
     return first_key->data ? (const int32_t *)first_key->data + b * t : NULL;
 }
+/* keys_begin — returns the first block of keys that the query at position i, or any later one, may
+ * see. */
 static inline int64_t keys_begin(const struct head *x, int64_t i)
 {
     return x->first_key ? x->first_key[i] / BLOCK * BLOCK : 0;
 }
 
-/* The query at position i. */
+/* Returns the query at position i. */
 static inline const float *query_of(const struct head *x, int64_t i)
 {
     return x->q + (i - x->shift) * x->stride;
 }
 
-/* A head's rows lie far apart, a few cache lines each. No hardware prefetcher follows them, so rows
- * are prefetched here. */
+/* Prefetches a row of a head. The rows are far apart, a few cache lines each, and no hardware
+ * prefetcher follows them. */
 static inline void fetch_row(const float *x, int64_t d)
 {
     for (int64_t e = 0; e < d; e += 16)
         __builtin_prefetch(x + e, 0, 3);
 }
 
-/* One row of d elements into dp, the rest zero. */
+/* Copies one row of d elements to dp elements; the rest becomes zero. */
 static inline void pack_row(float *out, const float *x, int64_t d)
 {
     int64_t e = 0;
@@ -182,8 +183,8 @@ static void keys_pack(const struct head *x, struct keys *keys, int64_t first)
         pack_rows(keys->v, v, stride, n, x->d, x->dp);
 }
 
-/* keys_are_seen — false: neither the query at position i nor any behind it sees a key of the
- * block. */
+/* keys_are_seen — returns false if neither the query at position i nor any later one sees a key of
+ * the block. */
 static inline bool keys_are_seen(const struct keys *keys, int64_t i)
 {
     return !keys->first_key || keys->first_key[i] < keys->first + BLOCK;
@@ -191,7 +192,7 @@ static inline bool keys_are_seen(const struct keys *keys, int64_t i)
 
 /* A group of rows, queries i … i+rows-1, against a block of keys. */
 struct group {
-    /* columns computed (whole vectors); keys that may be seen by any of the rows */
+    /* columns computed (whole vectors); keys that at least one of the rows may see */
     int64_t i, cols, seen;
     int rows;
     bool is_open; /* all rows see all BLOCK keys */
@@ -226,7 +227,7 @@ static inline vec score(const struct keys *keys, const struct group *m, int r, c
     return vec_select(tile_lane() < first, vec_set(-INFINITY), x);
 }
 
-/* The dropout factors of row r of a group. */
+/* Writes the dropout factors of row r of a group. */
 static inline void drop_row(const struct head *x, const struct keys *keys, const struct group *m,
                             int r, float *factor)
 {

@@ -1,14 +1,14 @@
-/* attention_sample — one sample of a call of attention, as a call of its own. Dropout's numbers of
- * own heads (head_first, heads_whole) are those of a call of one sample with a moved offset. So a
- * kernel needs no registers for them; where a part of a model has dropout, there is a call for each
- * sample.
- * For C and C++. */
+/* attention_sample — one sample of a call of attention, as a call of its own. If a call draws
+ * dropout for some of the heads of a model (head_first, heads_whole), the random numbers of one
+ * sample are the numbers of a one-sample call with a moved offset. So kernels need no registers for
+ * head_first and heads_whole: such a call is launched sample by sample. For C and C++. */
 #ifndef CONVOY_KERNELS_ATTENTION_SAMPLE_H
 #define CONVOY_KERNELS_ATTENTION_SAMPLE_H
 
 #include "kernels/attention.h"
 
-/* attention_is_by_sample — whether a call asks for dropout's numbers of own heads. */
+/* attention_is_by_sample — returns true if a call draws dropout for some of the heads of a
+ * model. */
 static inline bool attention_is_by_sample(const struct dropout *dropout, int64_t heads_whole)
 {
     return heads_whole > 0 && dropout->p > 0;
@@ -21,7 +21,7 @@ static inline struct dropout attention_sample_dropout(struct dropout d, int64_t 
     return d;
 }
 
-/* attention_fwd_sample, attention_bwd_sample — sample b of a call. */
+/* attention_fwd_sample, attention_bwd_sample — return sample b of a call. */
 static inline struct attention_fwd attention_fwd_sample(const struct attention_fwd *a, int64_t b)
 {
     struct attention_fwd x = *a;

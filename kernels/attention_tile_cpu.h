@@ -3,7 +3,7 @@
  * heads.
  *
  * Every product of attention is C (+)= A·B with a few rows of A at a time. Each element of A is
- * broadcast to a vector; each row of B is read where it lies. TILE_ROWS × TILE_VECS sums stay in
+ * broadcast to a vector; each row of B is read in place. TILE_ROWS × TILE_VECS sums stay in
  * registers for the whole sum over k. */
 #ifndef CONVOY_KERNELS_ATTENTION_TILE_CPU_H
 #define CONVOY_KERNELS_ATTENTION_TILE_CPU_H
@@ -25,11 +25,11 @@ struct tile {
     float *c; /* (rows, columns) */
     int64_t c_stride;
     int64_t k_n;
-    bool is_added; /* to what c holds */
+    bool is_added; /* true: added to c; false: c is replaced */
 };
 
-/* A(r,k) lies at a[r·stride + k], or, across, at a[k·stride + r]. Rows, vecs and across are
- * constants where inlined. */
+/* Computes a product in registers. A(r,k) is at a[r·stride + k], or, if `across`, at a[k·stride +
+ * r]. Rows, vecs and across are constants after inlining. */
 static inline __attribute__((always_inline)) void tile_product(const struct tile *t, int64_t column,
                                                                const int rows, const int vecs,
                                                                const bool across)
@@ -103,8 +103,8 @@ static tile_fn *const tile_columns_fn[TILE_ROWS + 1][TILE_VECS + 1] = {
     [4] = TILE_LIST(tile_columns, 4),
     [6] = TILE_LIST(tile_columns, 6)};
 
-/* tile_rows, tile_columns — rows is 1, 2, 4 or 6; columns_n a multiple of VEC_W. The second takes A
- * across. */
+/* tile_rows, tile_columns — compute `rows` rows (1, 2, 4 or 6) of a product; columns_n is a
+ * multiple of VEC_W. tile_columns reads A across. */
 static inline void tile_rows(const struct tile *t, int rows, int64_t columns_n)
 {
     for (int64_t column = 0; column < columns_n; column += TILE_VECS * VEC_W) {
@@ -120,7 +120,7 @@ static inline void tile_columns(const struct tile *t, int rows, int64_t columns_
     }
 }
 
-/* tile_lane — 0, 1, 2 … VEC_W-1. */
+/* tile_lane — returns 0, 1, 2 … VEC_W-1. */
 static inline veci tile_lane(void)
 {
     veci lane;
@@ -152,7 +152,7 @@ static inline __attribute__((always_inline)) void tile_transpose_square(vec row[
     }
 }
 #else
-/* In step s, row i gives its lanes with bit s to row i+s, and gets the lanes without it. */
+/* In step s, row i sends its lanes with bit s to row i+s, and receives the lanes without it. */
 static inline __attribute__((always_inline)) void tile_transpose_square(vec row[VEC_W])
 {
     veci lane = tile_lane();
@@ -172,7 +172,7 @@ static inline __attribute__((always_inline)) void tile_transpose_square(vec row[
 }
 #endif
 
-/* tile_max — the largest lane. A NaN in any lane may be lost. */
+/* tile_max — returns the largest lane. A NaN in any lane may be lost. */
 static inline float tile_max(vec x)
 {
 #if CPU_ISA == 4
@@ -186,7 +186,7 @@ static inline float tile_max(vec x)
 #endif
 }
 
-/* tile_square — one square of a transpose: n rows and `width` columns of it exist; further rows are
+/* tile_square — transposes one square: n rows and `width` columns of it exist; further rows are
  * zero. */
 static inline __attribute__((always_inline)) void tile_square(float *out, int64_t out_stride,
                                                               const float *x, int64_t stride,

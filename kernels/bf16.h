@@ -1,13 +1,13 @@
-/* bf16 — float to bf16 and back, on the host: for plain truths and readers of files. Must not know
- * operations. */
+/* bf16 — float to bf16 and back, on the host: for the plain versions of kernels and for readers of
+ * files. Must not know operations. */
 #ifndef CONVOY_KERNELS_BF16_H
 #define CONVOY_KERNELS_BF16_H
 
 #include <stdint.h>
 #include <string.h>
 
-/* bf16_from_float — the upper half of a float, rounded to nearest, ties to even. A NaN stays one: a
- * bit of its mantissa is set. */
+/* bf16_from_float — returns the upper half of a float, rounded to nearest, ties to even. A NaN
+ * stays a NaN: a bit of its mantissa is set. */
 static inline uint16_t bf16_from_float(float x)
 {
     uint32_t bits;

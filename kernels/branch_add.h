@@ -1,6 +1,6 @@
-/* branch_add — the end of a branch of a block, where the product before it could not finish it:
- * bias, dropout and residual after the sums of several ranks were added. Must not know ranks or
- * layers. */
+/* branch_add — the end of a branch of a block: bias, dropout and residual. Used if the product's
+ * epilogue cannot do it, because the sums of several ranks must be added first. Must not know ranks
+ * or layers. */
 #ifndef CONVOY_KERNELS_BRANCH_ADD_H
 #define CONVOY_KERNELS_BRANCH_ADD_H
 #include "kernels/tensor.h"

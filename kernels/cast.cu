@@ -1,4 +1,4 @@
-/* cast — 16 bytes of the wider type at a time, where addresses allow (cast.h). */
+/* cast — 16 bytes of the wider type at a time, if addresses allow (cast.h). */
 #include "kernels/stride.cuh"
 
 constexpr int THREADS = 256;

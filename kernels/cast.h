@@ -1,5 +1,5 @@
-/* cast — the same numbers as another floating type: f32 masters to the 16-bit weights that forward
- * and backward passes read, and back. Must not know what the numbers are. */
+/* cast — converts numbers to another floating type: f32 masters to the 16-bit weights of the
+ * forward and backward passes, and back. Must not know the meaning of the numbers. */
 #ifndef CONVOY_KERNELS_CAST_H
 #define CONVOY_KERNELS_CAST_H
 #include "kernels/tensor.h"

@@ -1,7 +1,7 @@
-/* column — sums over rows (column.h), and a row added to each. A sum is made in two stages whose
- * cut depends on the shape alone. Each warp of a block takes every WARPS-th row of the block's run;
- * a lane takes four columns where addresses allow, else one. The warps' sums are added in order,
- * then the runs'. */
+/* column — sums over rows (column.h), and a row added to each row. A sum has two stages whose cut
+ * depends only on the shape. Each warp of a block adds every WARPS-th row of the block's run; a
+ * lane adds four columns if addresses allow, else one. The warps' sums are added in order, then the
+ * sums of the runs. */
 #include "kernels/column.h"
 #include "kernels/stride.cuh"
 
@@ -39,8 +39,8 @@ __global__ void column_runs(float *part, const T *x, int64_t n, int64_t c, int64
     }
 }
 
-/* Sums each lane's value over the warps of a block; warp 0 gets the sums. Not static, as block_sum
- * (common.cuh). */
+/* Sums each lane's value over the warps of a block; warp 0 gets the sums. Not static, for the
+ * reason of block_sum (common.cuh). */
 __device__ inline float over_warps(float x)
 {
     __shared__ float part[WARPS][WARP];

@@ -1,5 +1,5 @@
-/* column — sums over the rows of a matrix, and a row added to each: a bias and its gradient, where
- * no product's epilogue makes them. For CUDA only. Must not know what the matrix is. */
+/* column — sums over the rows of a matrix, and a row added to each row: a bias and its gradient, if
+ * no product's epilogue computes them. For CUDA only. Must not know the meaning of the matrix. */
 #ifndef CONVOY_KERNELS_COLUMN_H
 #define CONVOY_KERNELS_COLUMN_H
 #include "kernels/cuda.h"
@@ -7,7 +7,7 @@
 /* column_sum — out[c] (+)= Σ_n x[n,c].
  * out  out (C) f32  added to when accumulate, else replaced
  * in   x (N,C)  row stride `stride` ≥ C
- * The order of the sum depends on the shape alone. Uses cuda->scratch. Tolerance to a sum in
+ * The order of the sum depends only on the shape. Uses cuda->scratch. Tolerance to a sum in
  * double: nmse 1e-12. */
 struct column_sum {
     struct tensor out, x;

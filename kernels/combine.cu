@@ -1,13 +1,13 @@
 /* combine — sums of many sources along a fixed tree (combine.h).
  *
- * A thread takes the sources in their order and keeps the sums of finished left halves, one for
- * each power of two, like the digits of a binary counter: source s closes as many halves as s has
- * trailing one bits. So the tree needs registers only, and each source is read once. */
+ * A thread adds the sources in their order and keeps the sums of finished left halves, one for each
+ * power of two, like the digits of a binary counter: source s closes one half for each trailing one
+ * bit of s. So the tree needs registers only, and each source is read once. */
 #include "kernels/stride.cuh"
 
 constexpr int THREADS = 256;
 
-/* levels_of — the digits of a counter up to n. */
+/* levels_of — returns the number of digits of a counter up to n. */
 constexpr int levels_of(int n) { return n == 0 ? 0 : 1 + levels_of(n / 2); }
 constexpr int FEW = 15; /* sources: fewer digits, fewer registers */
 
@@ -17,7 +17,7 @@ struct combine_sources {
     int n, own_i;
 };
 
-/* load_sum, store_sum — W elements in the type in which they are added. */
+/* load_sum, store_sum — move W elements in the type in which they are added. */
 template <typename T, int W> __device__ static inline void load_sum(float (&x)[W], const T *p)
 {
     load_n(x, p);
@@ -103,7 +103,7 @@ static int launch_wide(const struct cuda *cuda, const struct combine *a)
     return is_wide ? launch<To, From, float, W>(cuda, a) : launch<To, From, float, 1>(cuda, a);
 }
 
-/* Of 16-bit elements, or from or to them; half: the dtype of Half. */
+/* Combines 16-bit elements, or converts from or to them; half: the dtype of Half. */
 template <typename Half>
 static int launch_half(const struct cuda *cuda, const struct combine *a, enum dtype half)
 {

@@ -1,6 +1,6 @@
 /* combine_cpu — two sources of f32 (the gradients of virtual shards) at the speed of memory; others
- * by the loop of the plain truth, for tests that stand in for a GPU: sums between ranks on CPUs
- * are comm's own. */
+ * by the loop of the plain truth, for tests that replace a GPU: comm itself computes the sums
+ * between ranks on CPUs. */
 #include "kernels/combine.h"
 
 #include "kernels/cpu.h"
@@ -13,10 +13,10 @@ static bool is_pair(const struct combine *a)
            a->own.dtype == DTYPE_F32;
 }
 
-/* One of the two may be where the sum goes. */
+/* Adds two arrays; out may be x or y. */
 static void add_pair(float *out, const float *x, const float *y, int64_t n)
 {
-#ifndef __clang__ /* which does not know it */
+#ifndef __clang__ /* clang does not have it */
 #pragma GCC ivdep
 #endif
     for (int64_t i = 0; i < n; i++)
@@ -33,7 +33,7 @@ static void combine_part(void *arg, int part_i, int thread_i)
     part.in = tensor_at(a->in, i);
     part.own = tensor_at(a->own, i);
     part.elems = cpu_part_end(a->elems, PART_ELEMS, part_i) - i;
-    if (is_pair(a)) /* the other source: of two, the one that is not own */
+    if (is_pair(a)) /* the source that is not own */
         add_pair(part.out.data, part.own.data, tensor_at(part.in, (1 - a->own_i) * a->stride).data,
                  part.elems);
     else

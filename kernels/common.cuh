@@ -1,10 +1,10 @@
-/* common — what every .cu file shares: element types, 16-byte accesses, reductions, dropout,
+/* common — code that all .cu files share: element types, 16-byte accesses, reductions, dropout,
  * launches.
  *
  * Two compilers read it: nvcc, and g++ after the emulation of tests/emu/emu.h (CONVOY_EMU), so
- * every kernel is tested without a GPU. A kernel uses the CUDA C++ that both know. What only nvcc
- * knows (inline PTX) is wrapped here and in tensor_core.cuh. Must not know operations. Sums in a
- * warp or a block have one fixed order. */
+ * every kernel is tested without a GPU. A kernel uses only CUDA C++ that both compile. Features of
+ * nvcc only (inline PTX) are wrapped here and in tensor_core.cuh. Must not know operations. Sums in
+ * a warp or a block have one fixed order. */
 #ifndef CONVOY_KERNELS_COMMON_CUH
 #define CONVOY_KERNELS_COMMON_CUH
 
@@ -33,9 +33,9 @@ constexpr unsigned WARP_ALL = 0xFFFFFFFFu;
 
 /* ---- launches ---- */
 
-/* Allows a kernel, at its first launch on the current device, all the shared memory of the device
- * that the kernel's static memory leaves. The limit is never lowered again: a graph may
- * hold an earlier launch that needs more than a later one. Returns 0 or a cudaError_t. */
+/* Allows a kernel, at its first launch on the current device, to use all the shared memory of the
+ * device that the kernel's static memory leaves. The limit is never lowered again: a graph may hold
+ * an earlier launch that needs more than a later one. Returns 0 or a cudaError_t. */
 static inline int cuda_opt_in(const void *kernel)
 {
     int device = 0, most = 0;
@@ -51,8 +51,8 @@ static inline int cuda_opt_in(const void *kernel)
     return (int)e;
 }
 
-/* cuda_launch — kernel<<<grid, block, shared_bytes, stream>>>(args...). It opts in to shared memory
- * from 48 KiB on; whether exactly 48 KiB needs that is documented nowhere. Returns 0 or a
+/* cuda_launch — runs kernel<<<grid, block, shared_bytes, stream>>>(args...). It opts in to shared
+ * memory from 48 KiB on; whether exactly 48 KiB needs that is documented nowhere. Returns 0 or a
  * cudaError_t. A block is a whole number of warps. */
 template <typename... Params, typename... Args>
 static inline int cuda_launch(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared_bytes,
@@ -72,7 +72,7 @@ static inline int cuda_launch(void (*kernel)(Params...), dim3 grid, dim3 block, 
 #endif
 }
 
-/* cuda_shares — a block can have that much shared memory on this device. */
+/* cuda_shares — returns true if a block can have that much shared memory on this device. */
 static inline bool cuda_shares(const struct cuda *cuda, size_t bytes)
 {
     return cuda->shared_bytes == 0 || bytes <= cuda->shared_bytes;
@@ -86,7 +86,7 @@ static inline bool cuda_shares(const struct cuda *cuda, size_t bytes)
             return cuda_try_status;   \
     } while (0)
 
-/* cuda_floats — run(T()) with the C++ type of a floating dtype: float, bf16 or f16. run is a
+/* cuda_floats — calls run(T()) with the C++ type of a floating dtype: float, bf16 or f16. run is a
  * generic lambda that returns the launcher's status: cuda_floats(a->x.dtype, [&](auto t) { using T
  * = decltype(t); return cuda_launch(k<T>, …); }) */
 template <typename Run> static inline int cuda_floats(enum dtype dtype, Run run)
@@ -112,8 +112,8 @@ __host__ __device__ static inline int64_t round_up(int64_t n, int64_t each)
     return ceil_div(n, each) * each;
 }
 
-/* cuda_aligned — 16-byte accesses can start at p, and at every row of row_elems elements after it.
- * */
+/* cuda_aligned — returns true if 16-byte accesses can start at p and at every row of row_elems
+ * elements after it. */
 template <typename T> static inline bool cuda_aligned(const T *p, int64_t row_elems)
 {
     return (uintptr_t)p % 16 == 0 && row_elems * (int64_t)sizeof(T) % 16 == 0;
@@ -125,7 +125,7 @@ __device__ static inline float to_float(float x) { return x; }
 __device__ static inline float to_float(bf16 x) { return __bfloat162float(x); }
 __device__ static inline float to_float(f16 x) { return __half2float(x); }
 
-/* from_float — rounded to nearest, ties to even. */
+/* from_float — rounds to nearest, ties to even. */
 template <typename T> __device__ static inline T from_float(float x);
 template <> __device__ inline float from_float<float>(float x) { return x; }
 template <> __device__ inline bf16 from_float<bf16>(float x) { return __float2bfloat16_rn(x); }
@@ -233,8 +233,8 @@ template <cache C> __device__ static inline void move_words(uint32_t *to, const 
     C == CACHE_STREAM ? __stcs(to, from[0]) : (void)(*to = from[0]);
 }
 
-/* load_floats — N elements at p as floats; p aligned to N·sizeof(T) bytes, which is 4, 8, 16 or 32.
- * store_floats — the reverse, rounded. */
+/* load_floats — loads N elements at p as floats; p is aligned to N·sizeof(T) bytes, which is 4, 8,
+ * 16 or 32. */
 template <cache C = CACHE_KEEP, typename T, int N>
 __device__ static inline void load_floats(float (&x)[N], const T *p)
 {
@@ -251,6 +251,7 @@ __device__ static inline void load_floats(float (&x)[N], const T *p)
         unpack<T, N>(x, v);
     }
 }
+/* store_floats — stores N floats at p, rounded; p is aligned as for load_floats. */
 template <cache C = CACHE_KEEP, typename T, int N>
 __device__ static inline void store_floats(T *p, const float (&x)[N])
 {
@@ -267,8 +268,8 @@ __device__ static inline void store_floats(T *p, const float (&x)[N])
     }
 }
 
-/* forget — the compiler no longer knows where the value came from. So it computes again what it
- * would else keep in registers from one pass over data to the next. */
+/* forget — hides the origin of the value from the compiler. So the compiler computes the value
+ * again instead of keeping it in registers from one pass over data to the next. */
 __device__ static inline void forget(uint32_t &x)
 {
 #ifdef CONVOY_EMU
@@ -310,9 +311,10 @@ __device__ static inline float warp_max(float x)
     return x;
 }
 
-/* block_sum, block_max — over all threads of a one-dimensional block. Every thread must call it: it
- * has two barriers. T is float or double. Not static: nvcc names the shared memory of static
- * functions after the folder of the source file, and then a release would not be reproducible. */
+/* block_sum, block_max — return the sum or maximum over all threads of a one-dimensional block.
+ * Every thread must call it: it has two barriers. T is float or double. Not static: nvcc names the
+ * shared memory of static functions after the folder of the source file, and then a release would
+ * not be reproducible. */
 template <typename T> __device__ inline T block_sum(T x)
 {
     __shared__ T part[WARP];
@@ -341,8 +343,9 @@ __device__ inline float block_max(float x)
 
 /* ---- dropout: the numbers of base/rand.h ---- */
 
-/* What a kernel needs of a struct dropout. Off: threshold 0 and factor 1. With `scalars`, seed and
- * offset are read there at each draw: registers cost more than a load that all threads share. */
+/* The fields of struct dropout that a kernel needs. Off: threshold 0 and factor 1. With `scalars`,
+ * seed and offset are read there at each draw: registers cost more than a load that all threads
+ * share. */
 struct drop_args {
     uint64_t seed, stream, offset;
     const struct step_scalars *scalars;
@@ -359,7 +362,7 @@ static inline struct drop_args drop_args_of(const struct cuda *cuda, const struc
     return x;
 }
 
-/* philox4 — the four words of block `block`: rand_u32(seed, stream, 4·block … 4·block + 3). */
+/* philox4 — returns the words of block `block`: rand_u32(seed, stream, 4·block … 4·block + 3). */
 __device__ static inline uint4 philox4(uint64_t seed, uint64_t stream, uint64_t block)
 {
     uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
@@ -388,7 +391,7 @@ __device__ static inline uint64_t drop_offset(const struct drop_args &d)
     return d.scalars ? d.scalars->offset : d.offset;
 }
 
-/* drop_factor — what element i of the operation is multiplied by: 0 or 1/(1-p). */
+/* drop_factor — returns the factor of element i of the operation: 0 or 1/(1-p). */
 __device__ static inline float drop_factor(const struct drop_args &d, uint64_t i)
 {
     if (d.threshold == 0)
@@ -399,7 +402,8 @@ __device__ static inline float drop_factor(const struct drop_args &d, uint64_t i
     return r < d.threshold ? 0.0f : d.factor;
 }
 
-/* drop_factors — of N elements from i on; whole blocks of four are drawn once. */
+/* drop_factors — returns the factors of N elements from i on; whole blocks of four are drawn
+ * once. */
 template <int N>
 __device__ static inline void drop_factors(float (&x)[N], const struct drop_args &d, uint64_t i)
 {
@@ -421,8 +425,8 @@ __device__ static inline void drop_factors(float (&x)[N], const struct drop_args
 
 /* ---- exponentials ---- */
 
-/* exp2_quick — 2^x, within 2^-22 of it, one instruction; below 2^-126 it is 0. exp2f and __expf
- * keep what lies below, and take four. */
+/* exp2_quick — returns 2^x, within 2^-22 of it, in one instruction; 0 if 2^x is below 2^-126. exp2f
+ * and __expf return such small results too, and need four. */
 __device__ static inline float exp2_quick(float x)
 {
 #ifdef CONVOY_EMU
@@ -435,7 +439,7 @@ __device__ static inline float exp2_quick(float x)
 #endif
 }
 
-/* rcp_quick — 1/x, within 2^-23 of it; for x in 2^±126. */
+/* rcp_quick — returns 1/x, within 2^-23 of it; for x in 2^±126. */
 __device__ static inline float rcp_quick(float x)
 {
 #ifdef CONVOY_EMU
@@ -447,8 +451,8 @@ __device__ static inline float rcp_quick(float x)
 #endif
 }
 
-/* exp_of — e^x for a result of type T: in 16 bits faster, and within 2e-6, which is below their
- * rounding. */
+/* exp_of — returns e^x for a result of type T: for 16 bits faster, and within 2e-6, which is below
+ * their rounding. */
 template <typename T> __device__ static inline float exp_of(float x)
 {
     constexpr float LOG2E = 1.44269504088896341f;
@@ -459,10 +463,10 @@ template <typename T> __device__ static inline float exp_of(float x)
 
 constexpr float GELU_A = 0.797884560802865356f, GELU_B = 0.044715f;
 
-/* For a result of type T: in 16 bits with the quick exponential and reciprocal, else exact.
+/* GELU for a result of type T: for 16 bits with the quick exponential and reciprocal, else exact.
  *
- * ½(1 + tanh(z)) is 1/(1 + e) with e = exp(-2z), which keeps its digits where tanh is near -1. e is
- * at most exp(60). */
+ * ½(1 + tanh(z)) is 1/(1 + e) with e = exp(-2z), which keeps its digits where tanh is near -1.
+ * gelu_tail returns e; it is at most exp(60). */
 template <typename T> __device__ static inline float gelu_tail(float u)
 {
     constexpr float LOG2E = 1.44269504088896341f, MOST = 60.0f;

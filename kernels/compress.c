@@ -6,7 +6,7 @@
 
 #include "kernels/cpu.h"
 
-/* One block of n ≤ COMPRESS_BLOCK values y; error: y minus what was packed. */
+/* Packs one block of n ≤ COMPRESS_BLOCK values y; error: y minus the packed values. */
 static void compress_block(const float *y, int64_t n, uint8_t *out, float *error)
 {
     float most = 0, scale, inverse;

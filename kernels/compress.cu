@@ -1,4 +1,4 @@
-/* compress — floats in fewer bytes and back (compress.h), byte for byte as on the CPU. A warp takes
+/* compress — floats in fewer bytes and back (compress.h), byte for byte as on the CPU. A warp packs
  * a block of 256 elements, a lane every 32nd. Products and differences are rounded one by one, so
  * that the compiler does not fuse them. */
 #include "kernels/stride.cuh"

@@ -1,5 +1,5 @@
-/* compress — floats in fewer bytes for the way between ranks, with error feedback, and back. Must
- * not know ranks or transports. */
+/* compress — packs floats into fewer bytes for transfers between ranks, with error feedback, and
+ * unpacks them. Must not know ranks or transports. */
 #ifndef CONVOY_KERNELS_COMPRESS_H
 #define CONVOY_KERNELS_COMPRESS_H
 #include "kernels/tensor.h"
@@ -27,7 +27,7 @@ struct compress {
 };
 
 /* expand — y ← the values of `packed`.
- * out  y (n) f32 | in  packed u8, of compress. Exact. */
+ * out  y (n) f32 | in  packed u8, written by compress. Exact. */
 struct expand {
     struct tensor y, packed;
     int64_t n;

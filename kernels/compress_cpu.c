@@ -11,7 +11,7 @@
 #define PART_BLOCKS 128
 #define BITS_INFINITE 0x7f800000
 
-/* The values y of a block, padded with zeros; returns the bits of the greatest magnitude. */
+/* Writes the values y of a block, padded with zeros; returns the bits of the greatest magnitude. */
 static int32_t compress_load(const float *restrict x, const float *restrict residual, int64_t n,
                              float *restrict y)
 {

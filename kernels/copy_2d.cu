@@ -1,5 +1,5 @@
-/* copy_2d — words of 16 bytes where addresses, strides and rows are whole ones, else of as many as
- * they are (copy_2d.h). */
+/* copy_2d — copies words of 16 bytes if addresses, strides and rows are multiples of 16 bytes, else
+ * of the largest size that divides them (copy_2d.h). */
 #include "kernels/stride.cuh"
 
 constexpr int THREADS = 256;
@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(THREADS) copy_2d_words(Word *y, const Word *x,
     }
 }
 
-/* is_whole — whether all that the launch touches is whole words. */
+/* is_whole — returns true if all bytes that the launch touches are whole words. */
 static bool is_whole(const struct copy_2d *a, size_t bytes, size_t word)
 {
     const uintptr_t all =

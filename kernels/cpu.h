@@ -1,4 +1,5 @@
-/* cpu — what a CPU kernel gets besides its arguments, and the prototypes of all CPU kernels.
+/* cpu — the arguments that every CPU kernel gets besides its own, and the prototypes of all CPU
+ * kernels.
  *
  * A family has a plain truth (norm.c: norm_fwd_plain; one thread, no tricks, sums in double where a
  * sum decides) and a fast version (norm_cpu.c). The Makefile compiles the fast version for
@@ -17,8 +18,8 @@
 #include "base/thread_pool.h"
 #include "kernels/op_list.h"
 
-#define CPU_SCRATCH_BYTES ((size_t)8 << 20) /* of each thread; page-aligned */
-/* of all threads, within one operation */
+#define CPU_SCRATCH_BYTES ((size_t)8 << 20) /* scratch of each thread; page-aligned */
+/* memory shared by all threads within one operation */
 #define CPU_SHARED_BYTES ((size_t)32 << 20)
 
 struct cpu {
@@ -27,7 +28,7 @@ struct cpu {
     char *shared;                   /* CPU_SHARED_BYTES */
 };
 
-/* cpu_parts — how many parts of `each` elements cover n elements. */
+/* cpu_parts — returns the number of parts of `each` elements that cover n elements. */
 static inline int cpu_parts(int64_t n, int64_t each)
 {
     int64_t parts = n / each + (n % each != 0);
@@ -35,7 +36,7 @@ static inline int cpu_parts(int64_t n, int64_t each)
     return (int)parts;
 }
 
-/* cpu_part_end — the end of part part_i, when each part but the last has `each` elements. */
+/* cpu_part_end — returns the end of part part_i; each part but the last has `each` elements. */
 static inline int64_t cpu_part_end(int64_t n, int64_t each, int part_i)
 {
     int64_t first = part_i * each;

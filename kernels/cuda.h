@@ -1,18 +1,17 @@
-/* cuda — what a CUDA kernel gets besides its arguments, and the prototypes of all launchers. For C
- * and C++; includes nothing of the CUDA toolkit, so the tests run the same launchers on an
- * emulation (tests/emu).
+/* cuda — the arguments that every CUDA kernel gets besides its own, and the prototypes of all
+ * launchers. For C and C++; includes nothing of the CUDA toolkit, so the tests run the same
+ * launchers on an emulation (tests/emu).
  *
  * A family's norm.cu has device kernels and, for each operation, one launcher norm_fwd_cuda(), with
  * the arguments of the CPU kernel but addresses on the device. A launcher
- *   checks shapes and element types, puts kernels on cuda->stream and returns at once
+ *   checks shapes and element types, puts kernels on cuda->stream and returns immediately
  *   never allocates, never waits and never reads device memory
  *   may run while the stream is captured
- *   cuts work that needs more scratch than CUDA_SCRATCH_BYTES into runs that fit, by shape alone
- * Each stream that computes has scratch of its own. Results depend on shapes and element types
- * alone. sm_count may decide how work is spread over the chip, but never the order of a sum. There
- * is one exception: where a chip has little shared memory, attention's backward with heads wider
- * than 64 uses smaller tiles, and so another order. Must not know streams of dev/, models or
- * ranks. */
+ *   cuts work that needs more scratch than CUDA_SCRATCH_BYTES into runs that fit, by shape only
+ * Each stream that computes has its own scratch. Results depend only on shapes and element types.
+ * sm_count may decide how work is spread over the chip, but never the order of a sum. There is one
+ * exception: if a chip has little shared memory, attention's backward with heads wider than 64 uses
+ * smaller tiles, and so another order. Must not know streams of dev/, models or ranks. */
 #ifndef CONVOY_KERNELS_CUDA_H
 #define CONVOY_KERNELS_CUDA_H
 
@@ -21,7 +20,7 @@
 #define CUDA_SCRATCH_BYTES ((size_t)256 << 20)
 
 /* The numbers of an operation that change from step to step while its work stays the same. A
- * launcher takes them from its arguments (step_scalars.h). Where struct cuda has `scalars`, kernels
+ * launcher reads them from its arguments (step_scalars.h). If struct cuda has `scalars`, kernels
  * read them there when they run, so one CUDA graph of the launches serves every step. */
 struct step_scalars {
     uint64_t seed, offset;  /* dropout; seed: also the number of an event (cuda/event.c) */
@@ -32,7 +31,7 @@ struct step_scalars {
 
 struct cuda {
     void *stream; /* cudaStream_t */
-    /* of the next operation, on the device; NULL: the arguments have them */
+    /* numbers of the next operation, on the device; NULL: use the arguments */
     const struct step_scalars *scalars;
     void *scratch; /* on the device, 256-byte aligned; undefined between operations */
     size_t scratch_bytes;
@@ -42,7 +41,7 @@ struct cuda {
     bool is_tf32; /* products of f32 tensors may round factors to tf32 (PRECISION=tf32) */
 };
 
-/* What a launcher returns: 0, a cudaError_t (> 0), or one of these, and then nothing was
+/* The return value of a launcher: 0, a cudaError_t (> 0), or one of these; then nothing was
  * launched. */
 enum cuda_refusal {
     CUDA_REFUSAL_DTYPE = -1,   /* the kernel does not have this combination of element types */

@@ -10,7 +10,7 @@
 
 typedef uint32_t vecu __attribute__((vector_size(VEC_W * 4)));
 
-/* x·keep, or 0 where the word is below the threshold. */
+/* Returns x·keep, or 0 if the word is below the threshold. */
 static inline vec dropout_vec(vec x, const uint32_t *words, vecu threshold, vec keep)
 {
     vecu w;
@@ -18,7 +18,7 @@ static inline vec dropout_vec(vec x, const uint32_t *words, vecu threshold, vec 
     return (vec)((veci)(w >= threshold) & (veci)(x * keep));
 }
 
-/* words: as many as vectors need for n elements. */
+/* Drops n elements; words: a random word for each lane of the vectors that cover n elements. */
 static void dropout_tile(float *y, const float *x, const uint32_t *words, int64_t n,
                          const struct dropout *d)
 {

@@ -1,7 +1,7 @@
 /* embed — token and position embedding and its adjoint (embed.h).
  *
- * The adjoint adds rows of dx to rows of dwte in order of n, so it gives the CPU's bits. First it
- * finds the positions of each token:
+ * The adjoint adds rows of dx to rows of dwte in order of n, so the result has the CPU's bits.
+ * First it finds the positions of each token:
  *   count the tokens · prefix sums · put positions into their token's list, in any order · rank
  *   each list
  * Ranking compares the positions of one token with each other. That is little work for text, and at
@@ -24,13 +24,14 @@ static inline struct own_rows own_rows_of(int64_t first, int64_t rows)
 {
     return rows ? own_rows{(int32_t)first, (int32_t)rows} : own_rows{0, INT32_MAX};
 }
-/* The row of the table that a token has; -1: none. */
+/* Returns the row of the table for a token; -1: none. */
 __device__ static inline int32_t row_of(const struct own_rows &own, int32_t token)
 {
     return token >= own.first && token - own.first < own.n ? token - own.first : -1;
 }
 
-/* PART: the table has some rows of the vocabulary. The whole one needs fewer registers. */
+/* PART: the table has some rows of the vocabulary. The kernel for a whole table needs fewer
+ * registers. */
 template <typename T, int W, bool PART>
 __global__ void embed_fwd_wide(T *x, const int32_t *tokens, const T *wte, const T *wpe, int64_t n,
                                int64_t t, int64_t c, struct drop_args drop, struct own_rows own)
@@ -77,8 +78,8 @@ extern "C" int embed_fwd_cuda(const struct cuda *cuda, const struct embed_fwd *a
 
 /* ---- the positions of each token ---- */
 
-/* For the V rows of the table. start (V+1): the beginning of each token's list; used (V): how much
- * of it is filled; list, order (N): positions, as they came and ranked. */
+/* Lists for the V rows of the table. start (V+1): the beginning of each token's list; used (V): its
+ * filled length; list, order (N): positions, unordered and ranked. */
 struct lists {
     int32_t *start, *used, *list, *order;
     struct own_rows own;
@@ -153,8 +154,8 @@ static __global__ void embed_rank(struct lists l, const int32_t *tokens, int64_t
 
 constexpr int AHEAD = 8; /* rows on their way to a thread */
 
-/* Whole groups of AHEAD positions from *k on, without dropout, added to `sum`: all loads start
- * before the first is added. For frequent tokens: one block takes their positions one after the
+/* Adds whole groups of AHEAD positions from *k on, without dropout, to `sum`: all loads start
+ * before the first is added. For frequent tokens: one block adds their positions one after the
  * other, and memory latency would dominate. */
 template <typename T, int W>
 __device__ static inline void embed_bwd_ahead(float (&sum)[W], int32_t *k, int32_t end, const T *dx,
@@ -173,7 +174,8 @@ __device__ static inline void embed_bwd_ahead(float (&sum)[W], int32_t *k, int32
     }
 }
 
-/* A block takes the row of a token, if the token occurs: a thread W columns, positions in order. */
+/* A block adds up the row of one token, if the token occurs: a thread W columns, positions in
+ * order. */
 template <typename T, int W>
 __global__ void embed_bwd_tokens(float *dwte, const T *dx, struct lists l, int64_t c,
                                  struct drop_args drop)
@@ -201,8 +203,8 @@ __global__ void embed_bwd_tokens(float *dwte, const T *dx, struct lists l, int64
     }
 }
 
-/* A thread sums W columns of one position over the samples, in their order. Positions that no
- * sample has become 0 unless accumulate. */
+/* A thread sums W columns of one position over the samples, in their order. Positions without a
+ * sample become 0 unless accumulate. */
 template <typename T, int W>
 __global__ void embed_bwd_positions(float *dwpe, const T *dx, int64_t n, int64_t t, int64_t c,
                                     int64_t context, bool accumulate, struct drop_args drop)

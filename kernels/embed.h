@@ -1,5 +1,5 @@
 /* embed — token embedding, with or without a learned position embedding, and its gradient. Must not
- * know what tokens mean. */
+ * know the meaning of tokens. */
 #ifndef CONVOY_KERNELS_EMBED_H
 #define CONVOY_KERNELS_EMBED_H
 #include "kernels/tensor.h"
@@ -8,7 +8,7 @@
  * out  x (N,C)
  * in   tokens (N) i32  each in [0,V): the caller has checked
  *      wte (V,C) · wpe (≥T,C)  or NULL: no positions are added
- *      first, rows  wte has the rows [first, first + rows) of the vocabulary alone; another token
+ *      first, rows  wte has only the rows [first, first + rows) of the vocabulary; another token
  *      counts as a row of zeros, whatever its number. rows 0: wte has all
  * Exact. Source Radford et al. 2019; same as wte + wpe of transformers' GPT2Model. */
 struct embed_fwd {
@@ -18,7 +18,8 @@ struct embed_fwd {
     int64_t first, rows;
 };
 
-/* embed_row — the row of the table that a token has; -1: none, it is another part's. */
+/* embed_row — returns the row of the table for a token; -1: the token is in another part of the
+ * vocabulary. */
 static inline int64_t embed_row(int32_t token, int64_t first, int64_t rows)
 {
     bool is_own = token >= first && token - first < rows;

@@ -9,7 +9,7 @@
 #define PART_ROWS 16
 #define PART_COLUMNS 128
 
-/* The factors of row n, columns c … c+width-1; NULL: dropout is off. */
+/* Returns the factors of row n, columns c … c+width-1; NULL: dropout is off. */
 static const float *embed_factors(const struct dropout *d, int64_t first, int64_t width,
                                   float *factors)
 {
@@ -36,7 +36,7 @@ static void embed_sum(float *x, const float *te, const float *pe, int64_t n)
         x[i] = te[i] + pe[i];
 }
 
-/* The rows of token and position together; te NULL: zeros, pe NULL: none. */
+/* Adds the rows of token and position; te NULL: zeros, pe NULL: none. */
 static void embed_row_fwd(float *x, const float *te, const float *pe, int64_t n)
 {
     if (te && pe)
@@ -95,7 +95,7 @@ static void embed_bwd_tokens(void *arg, int part_i, int thread_i)
     }
 }
 
-/* Positions t of a part: the samples' rows one after the other. */
+/* Sums the positions t of a part: the samples' rows one after the other. */
 static void embed_bwd_positions(void *arg, int part_i, int thread_i)
 {
     (void)thread_i;

@@ -8,13 +8,13 @@
 #define EXP2_LOG2E 1.44269504088896341 /* log2 e */
 #define EXP2_LN2 0.693147180559945309  /* ln 2 */
 
-/* 1.5·2^23: added to a small y, it leaves the nearest whole number in the lower bits. 127 more is
- * that of an exponent. */
+/* 1.5·2^23: added to a small y, it leaves the nearest whole number in the lower bits. The
+ * additional 127 is the bias of the exponent. */
 #define EXP2_ROUND 12583039.0f
 
-/* exp2_vec — 2^y for y ≤ 127, within 2 ulp. Exactly 0 for y ≤ -126, where results would be
- * subnormal and slow, and for -inf. NaN stays NaN. y is split at the nearest whole number; the rest
- * f goes through the polynomial that is 1 at 0 and nearest to 2^f on [-½, ½] (relative error
+/* exp2_vec — returns 2^y for y ≤ 127, within 2 ulp. Exactly 0 for y ≤ -126, where results would be
+ * subnormal and slow, and for -inf. NaN stays NaN. y is split at the nearest whole number; a
+ * polynomial computes 2^f of the rest f: it is 1 at 0 and nearest to 2^f on [-½, ½] (relative error
  * 9.2e-8). */
 static inline vec exp2_vec(vec y)
 {

@@ -1,11 +1,12 @@
-/* gelu — both kinds of GELU, element by element (gelu.h). 16-bit results take the quick exponential
- * and reciprocal, which stay below their rounding. */
+/* gelu — both kinds of GELU, element by element (gelu.h). 16-bit results use the quick exponential
+ * and reciprocal, whose errors are below their rounding. */
 #include "kernels/stride.cuh"
 
 constexpr int THREADS = 256;
 
 /* The density's exponential exp(-u²/2), and Φ(u) made of it: for u > 0 it is 1 - Φ(-u). Beyond
- * GELU_ERF_MOST it is 0: what expf leaves there would count again when multiplied by a huge u. */
+ * GELU_ERF_MOST it is 0: the remainder of expf there would count again when multiplied by a huge
+ * u. */
 struct normal {
     float bell, phi;
 };

@@ -1,5 +1,5 @@
 /* gelu — GELU as an operation: for a forward value that was not kept and is computed again, or for
- * a kind that no product has in its epilogue. Must not know layers. */
+ * a kind that no product's epilogue has. Must not know layers. */
 #ifndef CONVOY_KERNELS_GELU_H
 #define CONVOY_KERNELS_GELU_H
 #include "kernels/tensor.h"

@@ -1,4 +1,4 @@
-/* gelu_cpu — fast GELU and its gradient, at the speed of memory: each task takes a part of the
+/* gelu_cpu — fast GELU and its gradient, at the speed of memory: each task processes a part of the
  * elements. */
 #include "kernels/gelu.h"
 
@@ -32,7 +32,7 @@ static inline vec erf_gelu_grad(vec x)
     return vec_fma(x * vec_set(0.398942280401432678f), n.bell, n.phi);
 }
 
-/* Elements i … end-1. Inlined with the function that it is called with. */
+/* Computes elements i … end-1. Inlined with the function that it is called with. */
 static inline __attribute__((always_inline)) void fwd_vecs(float *y, const float *x, int64_t i,
                                                            int64_t end, vec gelu(vec))
 {

@@ -1,11 +1,11 @@
 /* gemm_amx_tile_cpu — the innermost loop of products in AMX tiles: of fp32, or, with CPU_BF16, of
  * fp32 rounded to bf16.
  *
- * Included by *_cpu.c files of the level `amx`. It must not know threads or what the product means.
- * Blocks lie as gemm_bf16_block_cpu.h has them.
+ * Included by *_cpu.c files of the level `amx`. It must not know threads or the meaning of the
+ * product. gemm_bf16_block_cpu.h describes the layout of blocks.
  *
- * Of the nine products of two sums of three bf16 six are computed (hh hm mh hl lh mm). What is
- * dropped is at most 2^-25 of |a·b| and has no preferred sign. A tile instruction adds 16 pairs of
+ * Six of the nine products of two sums of three bf16 are computed (hh hm mh hl lh mm). The dropped
+ * terms are at most 2^-25 of |a·b| and have no preferred sign. A tile instruction adds 16 pairs of
  * products before it touches the sum, so a sum over k is rounded 6·k/32 times: less often than with
  * one multiply-add for each k. After Henry, Tang and Heinecke, "Leveraging the bfloat16 artificial
  * intelligence datatype for higher-precision computations" (2019). */
@@ -25,13 +25,13 @@ static const struct gemm_tile_config gemm_tiles = {.palette = 1,
                                                    .rows = {16, 16, 16, 16, 16, 16, 16, 16}};
 
 #ifdef CPU_BF16
-/* gemm_block_first — rounded blocks have no tiles that are loaded ahead. */
+/* gemm_block_first — does nothing: rounded blocks load no tiles ahead. */
 static inline __attribute__((always_inline)) void gemm_block_first(const char *a, const char *b)
 {
     (void)a, (void)b;
 }
 
-/* gemm_block — one rounded block of k. */
+/* gemm_block — multiplies one rounded block of k. */
 static inline __attribute__((always_inline)) void gemm_block(const char *a, const char *b,
                                                              const char *a_next, const char *b_next,
                                                              struct gemm_fetch *f)
@@ -72,7 +72,7 @@ static inline __attribute__((always_inline)) void gemm_block(const char *a, cons
     _tile_dpbf16ps(3, 5, 7); \
     GEMM_LOAD_B1(part)
 
-/* gemm_block_first — the tiles that the first block of k begins with. */
+/* gemm_block_first — loads the first tiles of the first block of k. */
 static inline __attribute__((always_inline)) void gemm_block_first(const char *a, const char *b)
 {
     GEMM_LOAD_A0(2);
@@ -81,8 +81,8 @@ static inline __attribute__((always_inline)) void gemm_block_first(const char *a
     GEMM_LOAD_B1(0);
 }
 
-/* gemm_block — one block of k, whose first tiles are loaded; loads the first ones of the block
- * behind it, which need not mean anything but must be readable. */
+/* gemm_block — multiplies one block of k, whose first tiles are loaded, and loads the first tiles
+ * of the next block. The next block may contain anything but must be readable. */
 static inline __attribute__((always_inline)) void gemm_block(const char *a, const char *b,
                                                              const char *a_next, const char *b_next,
                                                              struct gemm_fetch *f)
@@ -114,7 +114,7 @@ static inline __attribute__((always_inline)) void gemm_zero(void)
     _tile_zero(3);
 }
 
-/* gemm_store — the four accumulators as 32 rows of GEMM_NR sums. */
+/* gemm_store — stores the four accumulators as 32 rows of GEMM_NR sums. */
 static inline __attribute__((always_inline)) void gemm_store(float *sums)
 {
     _tile_stored(0, sums, GEMM_NR * 4);

@@ -1,8 +1,8 @@
-/* gemm_bf16_block_cpu — how products made of bf16 lie in memory: packed blocks; and what is
- * prefetched beside them.
+/* gemm_bf16_block_cpu — the memory layout of products of bf16: packed blocks; and the prefetches
+ * that run during a product.
  *
  * Included by gemm_amx_tile_cpu.h, gemm_dot_tile_cpu.h and gemm_bf16_pack_cpu.h. It must not know
- * what multiplies them.
+ * how the blocks are multiplied.
  *
  * With CPU_BF16 an fp32 is rounded to one bf16, the nearest. Without, it is a sum of three, all
  * exact: x = h + m + l: h the nearest (halves away from zero), m the remainder of h cut to 8 bits,
@@ -30,18 +30,18 @@
 #define GEMM_BLOCK (GEMM_PARTS * GEMM_PART)
 
 #ifdef CPU_BF16
-#define GEMM_SLOTS 3 /* calls of gemm_fetch beside one block */
+#define GEMM_SLOTS 3 /* calls of gemm_fetch during one block */
 #else
 #define GEMM_SLOTS 6
 #endif
 
-/* What is prefetched next, in pieces between the products: a burst would take the fill buffers that
- * loads of tiles need. A piece is 128 bytes. 32 pieces lie `step` bytes apart, then the next 32
- * `block_step` bytes on. */
+/* The next memory to prefetch, in pieces between the products: a burst would occupy the fill
+ * buffers that loads of tiles need. A piece is 128 bytes. 32 pieces lie `step` bytes apart, then
+ * the next 32 `block_step` bytes on. */
 struct gemm_fetch {
     uintptr_t at;
     int64_t step, block_step, left;
-    int row_i, each; /* each: pieces beside one block */
+    int row_i, each; /* each: pieces during one block */
 };
 
 static inline __attribute__((always_inline)) void gemm_fetch_piece(struct gemm_fetch *f)

@@ -1,12 +1,12 @@
 /* gemm_bf16_cpu — C(m,n) = Σ_k A(m,k)·B(k,n) of packed bf16 on all threads: in AMX tiles, or,
  * without CPU_AMX, by the dot products of AVX512_BF16.
  *
- * Included by matmul_cpu.c in place of gemm_cpu.h at the level `amx` and for products of bf16.
- * It knows matrices, caches and threads; it must not know what C is for. A is packed for all
- * threads first, in slabs that fit the shared memory. A part of C is a block of rows by a few
- * panels of columns. The packed A of these rows stays in L2 for a block of k. The tile unit
- * leaves the core's other units idle. So beside each of its steps the vector units pack a piece
- * of the next panel of B, and finish some rows of the previous tile. */
+ * Included by matmul_cpu.c in place of gemm_cpu.h at the level `amx` and for products of bf16. It
+ * knows matrices, caches and threads; it must not know the use of C. A is packed for all threads
+ * first, in slabs that fit the shared memory. A part of C is a block of rows by a few panels of
+ * columns. The packed A of these rows stays in L2 for a block of k. The tile unit leaves the core's
+ * other units idle. So during each of its steps the vector units pack a piece of the next panel of
+ * B, and finish some rows of the previous tile. */
 #ifndef CONVOY_KERNELS_GEMM_BF16_CPU_H
 #define CONVOY_KERNELS_GEMM_BF16_CPU_H
 
@@ -25,11 +25,11 @@
 #endif
 #define GEMM_M_MAX 1024
 #define GEMM_PANELS_MAX 8
-#define GEMM_ELEM_BYTES (2 * GEMM_PARTS) /* of a packed element */
+#define GEMM_ELEM_BYTES (2 * GEMM_PARTS) /* bytes of a packed element */
 #define GEMM_LAG 8                       /* packing begins after this part of a panel's steps */
 
-/* gemm_fits — the whole k of GEMM_NR rows can be packed in the shared memory. A product that does
- * not fit is left to the level below. */
+/* gemm_fits — returns true if the whole k of GEMM_NR rows can be packed in the shared memory. Other
+ * products are left to the level below. */
 static inline bool gemm_fits(int64_t k)
 {
     return k <= (int64_t)CPU_SHARED_BYTES / (GEMM_ELEM_BYTES * GEMM_NR) - GEMM_STEP;
@@ -37,11 +37,11 @@ static inline bool gemm_fits(int64_t k)
 
 /* One thread's scratch memory. */
 struct gemm_workspace {
-    /* at work, and packed beside it */
+    /* the current panel, and the next one, which is packed during it */
     _Alignas(64) char panels[2][GEMM_K_MAX / GEMM_STEP * GEMM_BLOCK];
-    /* being computed, and being finished */
+    /* the tile that is computed, and the tile that is finished */
     _Alignas(64) float tiles[2][GEMM_NR * GEMM_NR];
-    /* of C between blocks of k */
+    /* sums of C between blocks of k */
     float sums[GEMM_M_MAX * GEMM_NR * GEMM_PANELS_MAX];
 };
 _Static_assert(sizeof(struct gemm_workspace) <= CPU_SCRATCH_BYTES,
@@ -53,11 +53,11 @@ struct gemm_ahead {
     int64_t n, cols, k, k_n;
     char *to;
     int units, unit_i, every;
-    bool prefetches; /* its own lines */
+    bool prefetches; /* prefetches its own lines */
 };
 
-/* The epilogue of a tile, row by row: its sums are added to those of earlier blocks of k; then they
- * are stored for later blocks, or handed to `finish`. */
+/* The epilogue of a tile, row by row: its sums are added to the sums of earlier blocks of k; then
+ * they are stored for later blocks, or passed to `finish`. */
 struct gemm_epilogue {
     float *tile, *before, *after; /* before NULL: no earlier block; after NULL: C is complete */
     int64_t before_step, after_step, row, col;
@@ -73,16 +73,16 @@ struct gemm_part {
     struct gemm_fetch fetch;
     struct gemm_epilogue epilogue;
     struct gemm_lines prefetch[GEMM_STREAMS];
-    int prefetch_n;      /* rows to prefetch beside this tile */
+    int prefetch_n;      /* rows to prefetch during this tile */
     int step_i;          /* counts steps, for ahead.every */
-    int panel_i, tile_i; /* which of the workspace's two is at work */
-    bool is_packed;      /* the panel was packed beside the one before it */
+    int panel_i, tile_i; /* the current panel and tile of the workspace's two */
+    bool is_packed;      /* the panel was packed during the previous one */
     int64_t next;        /* the part this thread does after this one */
 };
 
-/* gemm_cut — k is cut by shape alone: few and long blocks keep sums in the tiles. A part of several
- * panels reads A's blocks less often, but two parts for each thread let the threads end together.
- * Which columns make a part changes no sum. */
+/* gemm_cut — cuts the product. k is cut by the shape only: few and long blocks keep sums in the
+ * tiles. A part of several panels reads A's blocks less often, but two parts for each thread let
+ * the threads end together. The choice of columns for a part changes no sum. */
 static void gemm_cut(struct gemm *g)
 {
     int64_t packed = (int64_t)CPU_SHARED_BYTES / GEMM_ELEM_BYTES;
@@ -108,8 +108,8 @@ static void gemm_cut(struct gemm *g)
     g->a_shared = (void *)g->cpu->shared;
 }
 
-/* gemm_place — the rows and columns of a part. Columns run fastest, so that A's block stays in
- * cache. False: no such part. */
+/* gemm_place — computes the rows and columns of a part. Columns run fastest, so that A's block
+ * stays in cache. Returns false if there is no such part. */
 static bool gemm_place(const struct gemm *g, int64_t part_i, struct gemm_part *p)
 {
     int64_t m_parts = gemm_ceil(g->m_to - g->m_from, g->m_block);
@@ -124,7 +124,7 @@ static bool gemm_place(const struct gemm *g, int64_t part_i, struct gemm_part *p
 
 /* ---- packing ---- */
 
-/* gemm_shared_place — the packed A of 32 rows in the block of k at k0. */
+/* gemm_shared_place — returns the packed A of 32 rows in the block of k at k0. */
 static char *gemm_shared_place(const struct gemm *g, int64_t k0, int64_t row)
 {
     int64_t rows = gemm_ceil(g->m_to - g->m_from, GEMM_NR) * GEMM_NR;
@@ -200,8 +200,8 @@ static void gemm_look_ahead(struct gemm_part *p, int64_t col)
 
 /* ---- a tile ---- */
 
-/* gemm_epilogue_row — one row: adds the sums of earlier blocks of k, stores what later ones
- * need. */
+/* gemm_epilogue_row — finishes one row: adds the sums of earlier blocks of k, and stores the sums
+ * that later blocks need. */
 static inline void gemm_epilogue_row(const struct gemm_epilogue *t, int i)
 {
     float *sums = t->tile + i * GEMM_NR;
@@ -227,8 +227,8 @@ static void gemm_epilogue_rows(const struct gemm *g, struct gemm_epilogue *t, in
     t->row_i += n;
 }
 
-/* gemm_epilogue_begin — the tile just computed is finished beside the next one. Its sums lie in the
- * workspace between blocks of k, and in `partial` between slabs. */
+/* gemm_epilogue_begin — prepares the epilogue of the tile just computed, which runs during the next
+ * tile. Its sums lie in the workspace between blocks of k, and in `partial` between slabs. */
 static void gemm_epilogue_begin(struct gemm_part *p, int64_t row, int64_t col, int64_t steps)
 {
     const struct gemm *g = p->g;
@@ -252,9 +252,9 @@ static void gemm_epilogue_begin(struct gemm_part *p, int64_t row, int64_t col, i
     p->tile_i = !p->tile_i;
 }
 
-/* gemm_prefetch — one row, of each stream, of the lines that the epilogue of this tile touches.
- * They arrive before its rows are finished beside the next tile: a store that waits for its line
- * would hold up the stores of packing behind it. */
+/* gemm_prefetch — prefetches one row, of each stream, of the lines that the epilogue of this tile
+ * writes. They arrive before its rows are finished during the next tile: a store that waits for its
+ * line would delay the later stores of packing. */
 static inline void gemm_prefetch(struct gemm_part *p)
 {
     for (int i = 0; i < GEMM_STREAMS; i++) {
@@ -279,7 +279,7 @@ static void gemm_prefetch_begin(struct gemm_part *p, int64_t row, int64_t col)
     }
 }
 
-/* gemm_beside — the share of the other work that belongs to one of a tile's steps. */
+/* gemm_beside — does the share of the other work that belongs to one of a tile's steps. */
 static inline __attribute__((always_inline)) void gemm_beside(struct gemm_part *p, int64_t steps)
 {
     for (int64_t n = 0; p->prefetch_n > 0 && n * steps < GEMM_NR; n++)
@@ -292,7 +292,8 @@ static inline __attribute__((always_inline)) void gemm_beside(struct gemm_part *
     }
 }
 
-/* gemm_tile — 32 rows of packed A by the current panel; with each step, some of the other work. */
+/* gemm_tile — multiplies 32 rows of packed A by the current panel, with some of the other work in
+ * each step. */
 #ifdef CPU_AMX
 static void gemm_tile(struct gemm_part *p, const char *a, const char *b, int64_t steps)
 {
@@ -325,8 +326,8 @@ static void gemm_tile(struct gemm_part *p, const char *a, const char *b, int64_t
 }
 #endif
 
-/* gemm_total — to[j] = Σ_k from[k·step + j], added to to[j] when `add`; in four sums, each of every
- * fourth k. */
+/* gemm_total — to[j] = Σ_k from[k·step + j], added to to[j] when `add`; in four sums: sum i adds
+ * each k = i modulo 4. */
 static void gemm_total(const float *from, int64_t step, int64_t k, int64_t width, bool add,
                        float *to)
 {
@@ -342,7 +343,7 @@ static void gemm_total(const float *from, int64_t step, int64_t k, int64_t width
     }
 }
 
-/* gemm_panel — one panel of B by all rows of the part. */
+/* gemm_panel — multiplies one panel of B by all rows of the part. */
 static void gemm_panel(struct gemm_part *p, int64_t col)
 {
     const struct gemm *g = p->g;
@@ -383,10 +384,10 @@ static void gemm_part_run(struct gemm_part *p)
     }
 }
 
-/* gemm_thread — takes parts until none is left, and always the next one before it begins this one,
- * so that the next part's first panel can be packed beside it. The thread that takes a part does
- * not change its sums. Tiles are released at the end: a thread that keeps them makes every context
- * switch save them. */
+/* gemm_thread — claims parts until none is left, and always the next one before it begins this one,
+ * so that the next part's first panel can be packed during it. A part has the same sums on any
+ * thread. Tiles are released at the end: a thread that keeps them makes every context switch save
+ * them. */
 static void gemm_thread(void *arg, int part_i, int thread_i)
 {
     (void)part_i;

@@ -2,15 +2,15 @@
  * products read (gemm_bf16_block_cpu.h).
  *
  * Included by gemm_bf16_cpu.h only. Beyond the matrix it writes zeros and reads nothing. It must
- * not know threads or what the matrix means. */
+ * not know threads or the meaning of the matrix. */
 #ifndef CONVOY_KERNELS_GEMM_BF16_PACK_CPU_H
 #define CONVOY_KERNELS_GEMM_BF16_PACK_CPU_H
 
 #include "kernels/gemm_bf16_block_cpu.h"
 
 #ifdef CPU_BF16
-/* gemm_pair — one row of a tile: u, rounded to bf16, in the lower halves of the lanes, v in the
- * upper. */
+/* gemm_pair — writes one row of a tile: u, rounded to bf16, in the lower halves of the lanes, v in
+ * the upper. */
 static inline __attribute__((always_inline)) void gemm_pair(vec u, vec v, char *to)
 {
     const __m512i mix = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24,
@@ -19,7 +19,7 @@ static inline __attribute__((always_inline)) void gemm_pair(vec u, vec v, char *
     _mm512_store_si512(to, _mm512_permutexvar_epi16(mix, both));
 }
 #else
-/* gemm_pair — one row of a tile of each part: u in the lower halves of the lanes, v in the
+/* gemm_pair — writes one row of a tile of each part: u in the lower halves of the lanes, v in the
  * upper. */
 static inline __attribute__((always_inline)) void gemm_pair(vec u, vec v, char *to)
 {
@@ -46,7 +46,7 @@ static inline __attribute__((always_inline)) void gemm_pair(vec u, vec v, char *
  * (k+16 … k+31), `step` elements from row to row; transposed when the tile's lanes are rows. */
 struct gemm_unit {
     const float *u, *v;
-    int64_t step, far;                    /* far: elements from here to what is packed next */
+    int64_t step, far;                    /* far: elements from here to the next data to pack */
     int rows_u, rows_v, lanes_u, lanes_v; /* inside the matrix; may be ≤ 0 */
 };
 
@@ -121,17 +121,17 @@ static __attribute__((noinline)) void gemm_unit_edge(const struct gemm_unit *n, 
         gemm_pair(u[i], v[i], to + i * 64);
 }
 
-/* A matrix to pack: element (outer, k) lies at at[outer·step + k], or at[k·step + outer] when
+/* A matrix to pack: element (outer, k) is at at[outer·step + k], or at[k·step + outer] when
  * outer_runs. transpose: the tiles' lanes are the other index. */
 struct gemm_source {
     const float *at;
     int64_t step;
     bool outer_runs, transpose;
-    bool prefetches; /* what is packed next; false: it was prefetched before */
+    bool prefetches; /* prefetches the next data to pack; false: they were prefetched before */
 };
 
-/* gemm_pack_unit — half t (0, 1) of the block that begins at (outer, k); outer_n and k_n are left
- * of the matrix from there. */
+/* gemm_pack_unit — packs half t (0, 1) of the block that begins at (outer, k). outer_n, k_n:
+ * elements of the matrix from there on. */
 static void gemm_pack_unit(const struct gemm_source *s, int64_t outer, int64_t outer_n, int64_t k,
                            int64_t k_n, int t, char *block)
 {

@@ -1,9 +1,9 @@
 /* gemm_cpu — C(m,n) = Σ_k A(m,k)·B(k,n) on all threads, cut into parts that fit the caches.
  *
- * Included by matmul_cpu.c only. It knows matrices, caches and threads; it must not know what C is
- * for: each finished tile of C is handed to `finish`, once. After Goto and van de Geijn (2008): a
+ * Included by matmul_cpu.c only. It knows matrices, caches and threads; it must not know the use of
+ * C: each finished tile of C is passed to `finish`, once. After Goto and van de Geijn (2008): a
  * part of C is a block of rows by a few panels of columns. For each block of k its rows of A stay
- * in L2, while one panel of B after the other passes over them. Here, every part packs its own B
+ * in L2, and the panels of B pass over them one after the other. Here, every part packs its own B
  * while it computes its first tile, and prefetches the next panel while it computes the others. So
  * a weight that is read once from memory costs no time of its own. */
 #ifndef CONVOY_KERNELS_GEMM_CPU_H
@@ -30,10 +30,10 @@
 #define GEMM_K_MAX_B_TRANSPOSED 384
 #define GEMM_K_MAX_A_TRANSPOSED 512
 #endif
-/* A's block (rows × k) takes up to 40 % of the second-level cache: the more rows, the fewer parts
- * pack a panel of B again. At AVX2 a thread's quarter of its share of the third-level cache is used
- * where that is more: a tile takes 4 bytes of A a cycle, which that cache delivers too.
- * GEMM_A_BLOCK: the most elements; _UNKNOWN: where the sizes of the caches are not known. */
+/* A's block (rows × k) fills up to 40 % of the second-level cache: with more rows, fewer parts pack
+ * a panel of B again. At AVX2 a quarter of the thread's share of the third-level cache is used if
+ * that is more: a tile reads 4 bytes of A a cycle, and that cache can deliver them too.
+ * GEMM_A_BLOCK: the most elements; _UNKNOWN: if the sizes of the caches are unknown. */
 #if CPU_ISA == 3
 #define GEMM_A_BLOCK (512 * 768)
 #else
@@ -45,7 +45,7 @@
 
 /* One thread's scratch memory. */
 struct gemm_workspace {
-    /* the current panel, and the one that is packed ahead */
+    /* the current panel, and the panel that is packed ahead */
     float panels[2][(GEMM_K_MAX > GEMM_K_MAX_A_TRANSPOSED ? GEMM_K_MAX : GEMM_K_MAX_A_TRANSPOSED) *
                     GEMM_NR];
     float a[GEMM_A_BLOCK + GEMM_MR * GEMM_K_MAX_A_TRANSPOSED];
@@ -64,16 +64,16 @@ struct gemm_part {
     const float *a; /* its rows of A, packed */
     struct gemm_ahead ahead;
     int panel_i;    /* the current one of the workspace's panels */
-    bool is_packed; /* it was packed ahead */
+    bool is_packed; /* the panel was packed ahead */
     int64_t next;   /* the part this thread does after this one */
 };
 
-/* Fewer rows than this are read where they lie: packing them would not pay, and short tiles exist
- * for rows only. */
+/* Fewer rows than this are read in place: packing them would not pay, and short tiles exist for
+ * rows only. */
 #define GEMM_PACK_MIN 16
 
-/* gemm_a_block — the elements of A's block on this machine. Which rows make a part changes no
- * sum, so this may depend on caches and threads. */
+/* gemm_a_block — returns the elements of A's block on this machine. The choice of rows for a part
+ * changes no sum, so this may depend on caches and threads. */
 static int64_t gemm_a_block(const struct gemm *g)
 {
     int64_t bytes = isa_l2_bytes() / 5 * 2;
@@ -82,8 +82,8 @@ static int64_t gemm_a_block(const struct gemm *g)
     return gemm_min(gemm_max(bytes / (int64_t)sizeof(float), GEMM_A_BLOCK_UNKNOWN), GEMM_A_BLOCK);
 }
 
-/* gemm_slab — how much of k, in whole blocks, the packed A of all rows can cover in shared
- * memory. */
+/* gemm_slab — returns the length of k, in whole blocks, for which the packed A of all rows fits
+ * into shared memory. */
 static int64_t gemm_slab(const struct gemm *g)
 {
     int64_t rows = gemm_ceil(g->m, GEMM_MR) * GEMM_MR,
@@ -91,9 +91,9 @@ static int64_t gemm_slab(const struct gemm *g)
     return most / g->k_block * g->k_block;
 }
 
-/* gemm_wide — panels of a part where k has several blocks. A wide part reads its rows of A from far
- * memory once for many panels. Parts that the threads can share equally end together. Which columns
- * make a part changes no sum, so this may depend on the number of threads. */
+/* gemm_wide — returns the panels of a part if k has several blocks. A wide part reads its rows of A
+ * from far memory once for many panels. Parts that the threads can share equally end together. The
+ * choice of columns for a part changes no sum, so this may depend on the number of threads. */
 static int64_t gemm_wide(const struct gemm *g)
 {
     int64_t panels = gemm_ceil(g->n, GEMM_NR), threads = thread_pool_threads(g->cpu->pool),
@@ -106,9 +106,9 @@ static int64_t gemm_wide(const struct gemm *g)
     return wide;
 }
 
-/* gemm_wide_alone — panels of a part that packs its own rows of A. With one block of k there are no
- * sums to keep. So where parts of rows are enough for all threads, a part takes all columns, and A
- * is packed once. */
+/* gemm_wide_alone — returns the panels of a part that packs its own rows of A. With one block of k
+ * there are no sums to keep. So if the parts by rows are enough for all threads, a part has all
+ * columns, and A is packed once. */
 static int64_t gemm_wide_alone(const struct gemm *g)
 {
     bool keeps_none = g->k <= g->k_block && !g->b_sums;
@@ -117,8 +117,8 @@ static int64_t gemm_wide_alone(const struct gemm *g)
                : GEMM_PANELS_MAX;
 }
 
-/* gemm_cut — k by shape alone, so that sums have the same bits on every machine
- * of a level. */
+/* gemm_cut — cuts the product; k by the shape only, so that sums have the same bits on every
+ * machine of a level. */
 static void gemm_cut(struct gemm *g)
 {
     int64_t k_max = g->a_transposed   ? GEMM_K_MAX_A_TRANSPOSED
@@ -142,8 +142,8 @@ static void gemm_cut(struct gemm *g)
     g->n_parts = gemm_ceil(g->n, g->n_block);
 }
 
-/* gemm_place — the rows and columns of a part. Columns run fastest, so that A's block stays in
- * cache. False: no such part. */
+/* gemm_place — computes the rows and columns of a part. Columns run fastest, so that A's block
+ * stays in cache. Returns false if there is no such part. */
 static bool gemm_place(const struct gemm *g, int64_t part_i, struct gemm_part *p)
 {
     if (part_i >= g->m_parts * g->n_parts)
@@ -156,7 +156,7 @@ static bool gemm_place(const struct gemm *g, int64_t part_i, struct gemm_part *p
 }
 
 /* gemm_look_ahead — finds the panel that this thread needs next: of this part, or of its next part.
- * When its columns lie side by side it is packed ahead, else its lines are prefetched. */
+ * If its columns are contiguous it is packed ahead, else its lines are prefetched. */
 static void gemm_look_ahead(struct gemm_part *p, int64_t col)
 {
     const struct gemm *g = p->g;
@@ -195,8 +195,8 @@ static void gemm_total(const float *panel, int64_t k, int width, bool add, float
             totals[j] += panel[j];
 }
 
-/* gemm_panel_ready — packs the panel unless that was done ahead; true: the first tile has to do
- * it. */
+/* gemm_panel_ready — packs the panel unless that was done ahead. Returns true if the first tile has
+ * to pack it. */
 static bool gemm_panel_ready(struct gemm_part *p, const float *b, int cols, int nv, float *panel)
 {
     const struct gemm *g = p->g;
@@ -211,7 +211,7 @@ static bool gemm_panel_ready(struct gemm_part *p, const float *b, int cols, int 
     return false;
 }
 
-/* gemm_partial — stores a tile's sums between two slabs of k where C will be, or loads them. */
+/* gemm_partial — stores a tile's sums between two slabs of k in the memory of C, or loads them. */
 static void gemm_partial(const struct gemm *g, float *tile, int64_t row, int64_t col, int rows,
                          int cols, bool back)
 {
@@ -221,8 +221,7 @@ static void gemm_partial(const struct gemm *g, float *tile, int64_t row, int64_t
     }
 }
 
-/* gemm_tile_begin, gemm_tile_end — before a tile is computed (loads its sums so far) and after (C
- * is finished, or its sums are stored for the next slab). */
+/* gemm_tile_begin — prepares a tile before it is computed: loads its sums so far. */
 static void gemm_tile_begin(const struct gemm_part *p, struct gemm_tile *t, int64_t row,
                             int64_t col, int cols)
 {
@@ -238,6 +237,7 @@ static void gemm_tile_begin(const struct gemm_part *p, struct gemm_tile *t, int6
     }
 }
 
+/* gemm_tile_end — finishes C after a tile is computed, or stores its sums for the next slab. */
 static void gemm_tile_end(const struct gemm_part *p, const struct gemm_tile *t, int64_t row,
                           int64_t col, int cols)
 {
@@ -248,7 +248,7 @@ static void gemm_tile_end(const struct gemm_part *p, const struct gemm_tile *t, 
         gemm_partial(g, t->out, p->m0 + row, p->n0 + col, t->rows, cols, false);
 }
 
-/* gemm_panel — one panel of B by all rows of the part. */
+/* gemm_panel — multiplies one panel of B by all rows of the part. */
 static void gemm_panel(struct gemm_part *p, int64_t col)
 {
     const struct gemm *g = p->g;
@@ -284,8 +284,8 @@ static void gemm_panel(struct gemm_part *p, int64_t col)
     p->panel_i = !p->panel_i;
 }
 
-/* gemm_totals_end — stores sums of B's columns or A's rows, by the part that begins with row 0 or
- * column 0. */
+/* gemm_totals_end — stores sums of B's columns or A's rows. The part that begins with row 0 or
+ * column 0 does it. */
 static void gemm_totals_end(const struct gemm_part *p, float *to, int64_t from, int64_t n,
                             const float *totals)
 {
@@ -293,7 +293,8 @@ static void gemm_totals_end(const struct gemm_part *p, float *to, int64_t from, 
         to[from + i] = (p->g->accumulates_sums ? to[from + i] : 0.0f) + totals[i];
 }
 
-/* gemm_shared_place — the packed A of a row (a multiple of GEMM_MR) in the block of k at k0. */
+/* gemm_shared_place — returns the packed A of a row (a multiple of GEMM_MR) in the block of k at
+ * k0. */
 static float *gemm_shared_place(const struct gemm *g, int64_t k0, int64_t row)
 {
     int64_t rows = gemm_ceil(g->m, GEMM_MR) * GEMM_MR;
@@ -319,7 +320,7 @@ static void gemm_share(void *arg, int part_i, int thread_i)
     }
 }
 
-/* gemm_part_run — one part, over the blocks of k of this slab. */
+/* gemm_part_run — computes one part, over the blocks of k of this slab. */
 static void gemm_part_run(struct gemm_part *at)
 {
     struct gemm_part p = *at;
@@ -346,9 +347,9 @@ static void gemm_part_run(struct gemm_part *at)
     *at = p;
 }
 
-/* gemm_thread — takes parts until none is left, and always the next one before it begins this one,
- * so that the next part's first panel can be packed ahead. The thread that takes a part does not
- * change its sums. */
+/* gemm_thread — claims parts until none is left, and always the next one before it begins this one,
+ * so that the next part's first panel can be packed ahead. A part has the same sums on any
+ * thread. */
 static void gemm_thread(void *arg, int part_i, int thread_i)
 {
     (void)part_i;

@@ -1,17 +1,17 @@
 /* gemm_dot_tile_cpu — the innermost loop of products of bf16 by the dot products of AVX512_BF16,
  * for processors without AMX tiles.
  *
- * Included by gemm_bf16_cpu.h only, with CPU_BF16. It must not know threads or what the product
- * means. Blocks lie as gemm_bf16_block_cpu.h has them. */
+ * Included by gemm_bf16_cpu.h only, with CPU_BF16. It must not know threads or the meaning of the
+ * product. gemm_bf16_block_cpu.h describes the layout of blocks. */
 #ifndef CONVOY_KERNELS_GEMM_DOT_TILE_CPU_H
 #define CONVOY_KERNELS_GEMM_DOT_TILE_CPU_H
 
 #include "kernels/gemm_bf16_block_cpu.h"
 
-#define GEMM_DOT_ROWS 8 /* of A at a time: 16 of 32 registers hold their sums */
+#define GEMM_DOT_ROWS 8 /* rows of A at a time: 16 of 32 registers hold their sums */
 
-/* gemm_dot_rows — out (GEMM_DOT_ROWS, GEMM_NR) = rows of packed A, from `a` on, by a panel of
- * `steps` blocks. */
+/* gemm_dot_rows — computes out (GEMM_DOT_ROWS, GEMM_NR) = rows of packed A, from `a` on, by a panel
+ * of `steps` blocks. */
 static inline void gemm_dot_rows(const char *a, const char *b, int64_t steps, float *out)
 {
     __m512 sum[GEMM_DOT_ROWS][2];

@@ -1,13 +1,13 @@
 /* gemm_op_cpu — a product to compute, C(m,n) = Σ_k A(m,k)·B(k,n), and the arithmetic of cutting it.
  *
- * Included by matmul_cpu.c and by what computes the product: gemm_cpu.h (multiply-adds) or
- * gemm_bf16_cpu.h (packed bf16). It knows where the matrices lie. It must not know how they are
- * computed, nor what C is for: each finished tile is handed to `finish`, once.
+ * Included by matmul_cpu.c and by the two headers that compute the product: gemm_cpu.h
+ * (multiply-adds) and gemm_bf16_cpu.h (packed bf16). It knows where the matrices lie. It must not
+ * know how they are computed, nor the use of C: each finished tile is passed to `finish`, once.
  *
  * Words, as in BLIS (Van Zee, van de Geijn 2015):
  *   panel  packed columns of B, or packed rows of A, that one tile reads
  *   slab   the range of k (and of m) whose packed A fits into the shared memory
- *   part   a block of rows of C by some panels of columns: what one thread computes at a time
+ *   part   a block of rows of C by some panels of columns: the work of one thread at a time
  *   tile   the sums that stay in registers */
 #ifndef CONVOY_KERNELS_GEMM_OP_CPU_H
 #define CONVOY_KERNELS_GEMM_OP_CPU_H
@@ -30,8 +30,8 @@ typedef void gemm_finish_fn(const struct gemm *g, const float *tile, int64_t row
                             int rows, int cols);
 
 struct gemm {
-    /* A(m,k) = a[m·a_step + k], or a[k·a_step + m] when a_transposed;
-     * B(k,n) = b[k·b_step + n], or b[n·b_step + k] when b_transposed */
+    /* A(m,k) = a[m·a_step + k], or a[k·a_step + m] if a_transposed;
+     * B(k,n) = b[k·b_step + n], or b[n·b_step + k] if b_transposed */
     const float *a, *b;
     int64_t a_step, b_step;
     bool a_transposed, b_transposed;
@@ -40,18 +40,18 @@ struct gemm {
     const void *op;         /* the operation's arguments, for finish */
     float *b_sums;          /* Σ_k B(k,n), needs !b_transposed; or NULL */
     float *a_sums;          /* Σ_k A(m,k), needs a_transposed; or NULL */
-    bool accumulates_sums;  /* into b_sums and a_sums; false: they are replaced */
+    bool accumulates_sums;  /* true: b_sums and a_sums are added to; false: replaced */
     const struct cpu *cpu;
     struct gemm_lines lines[GEMM_STREAMS];
-    float *partial; /* where sums may lie between slabs of k: where C will be; or NULL */
+    float *partial; /* memory for sums between slabs of k: the memory of C; or NULL */
     int64_t partial_step;
-    /* the cut: of k by shape alone; of m and n, which changes no sum, by the machine too */
+    /* the cut: of k by the shape only; of m and n, which changes no sum, also by the machine */
     int64_t k_block, m_block, n_block, m_parts, n_parts;
-    /* the current slab; gemm_cpu.h always takes all of m */
+    /* the current slab; with gemm_cpu.h always all of m */
     int64_t m_from, m_to, k_from, k_to;
-    /* A is read from packed panels: a_shared, or those of each part */
+    /* A is read from packed panels: a_shared, or each part's own */
     bool a_packed;
-    atomic_llong taken; /* parts that threads have taken so far */
+    atomic_llong taken; /* parts that threads have claimed so far */
     /* the slab's A, packed, one block of k after the other; NULL: each part packs its own */
     void *a_shared;
 };
@@ -60,7 +60,7 @@ static inline int64_t gemm_min(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t gemm_max(int64_t a, int64_t b) { return a > b ? a : b; }
 static inline int64_t gemm_ceil(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-/* gemm_even — the size of equal pieces of `whole`: a multiple of `unit`, at most `most` (≥
+/* gemm_even — returns the size of equal pieces of `whole`: a multiple of `unit`, at most `most` (≥
  * unit). */
 static inline int64_t gemm_even(int64_t whole, int64_t most, int64_t unit)
 {

@@ -1,7 +1,7 @@
 /* gemm_pack_cpu — copies pieces of a matrix into panels, the order in which gemm_tile_cpu.h reads.
  *
  * Included by matmul_cpu.c only. Beyond the matrix it writes zeros and reads nothing. It must not
- * know threads or what the matrix means. */
+ * know threads or the meaning of the matrix. */
 #ifndef CONVOY_KERNELS_GEMM_PACK_CPU_H
 #define CONVOY_KERNELS_GEMM_PACK_CPU_H
 
@@ -44,9 +44,9 @@ static void gemm_pack_along(const float *b, int64_t step, int cols, int64_t k, i
         }
 }
 
-/* gemm_pack_a — the packed panels of `rows` rows of A over k, A(m,k) = a[k·step + m]; zeros beyond
- * the last row. Several panels are written at once, so that each line of the matrix is fetched
- * once. Returns the panels. */
+/* gemm_pack_a — packs `rows` rows of A over k, A(m,k) = a[k·step + m], with zeros beyond the last
+ * row. Several panels are written at once, so that each line of the matrix is fetched once. Returns
+ * the panels. */
 static float *gemm_pack_a(const float *a, int64_t step, int64_t rows, int64_t k, float *panels)
 {
     int64_t row = 0;
@@ -67,9 +67,9 @@ static float *gemm_pack_a(const float *a, int64_t step, int64_t rows, int64_t k,
     return panels;
 }
 
-/* gemm_store_rows — one k of a panel, or of neighbouring panels `step` elements apart, from a
- * vector. Where a panel is narrower than the vector, `spills` allows to write the whole vector: the
- * next k overwrites what is too much. */
+/* gemm_store_rows — stores one k of a panel, or of neighbouring panels `step` elements apart, from
+ * a vector. If a panel is narrower than the vector, `spills` allows to write the whole vector: the
+ * next k overwrites the surplus. */
 static inline __attribute__((always_inline)) void gemm_store_rows(float *to, int64_t step, int have,
                                                                   vec r, bool spills)
 {
@@ -81,9 +81,9 @@ static inline __attribute__((always_inline)) void gemm_store_rows(float *to, int
         memcpy(to + j * step, (const float *)(const void *)&r + j, GEMM_MR * sizeof(float));
 }
 
-/* gemm_pack_rows — the same when rows lie one after the other, A(m,k) = a[m·step + k]: squares of
- * VEC_W × VEC_W are transposed in registers and stored in pieces of GEMM_MR, or of VEC_W where a
- * panel is wider than a vector. */
+/* gemm_pack_rows — does the same if rows are contiguous, A(m,k) = a[m·step + k]: squares of VEC_W ×
+ * VEC_W are transposed in registers and stored in pieces of GEMM_MR, or of VEC_W if a panel is
+ * wider than a vector. */
 #define GEMM_PACK_PIECE (VEC_W < GEMM_MR ? VEC_W : GEMM_MR)
 #define GEMM_PACK_ROWS (VEC_W / GEMM_PACK_PIECE * GEMM_PACK_PIECE)
 static void gemm_pack_rows(const float *a, int64_t step, int64_t rows, int64_t k, float *panels)

@@ -1,11 +1,12 @@
 /* gemm_tile_cpu — the innermost loop of products: a tile of GEMM_MR × GEMM_NR sums in registers.
  *
- * Included by matmul_cpu.c only. It must not know threads or what the product means. Every sum runs
- * over k in order in one accumulator, so an element's value does not depend on how tiles are cut.
+ * Included by matmul_cpu.c only. It must not know threads or the meaning of the product. Every sum
+ * runs over k in order in one accumulator, so an element's value does not depend on the cut into
+ * tiles.
  *
  * B comes as a panel: GEMM_NR columns, k-major (row k holds columns 0 … nv·VEC_W-1 side by side).
  * A comes in one of two ways:
- *   rows    read where they lie (row-major x or dy); each row of the tile is a stream of its own
+ *   rows    read in place (row-major x or dy); each row of the tile is its own stream
  *   packed  a panel, k-major, GEMM_MR elements side by side
  * With `pack`, B is read from the matrix itself, and the panel is written on the way. So the first
  * tile of a panel packs it for the others. The arithmetic leaves store slots free for that.
@@ -30,9 +31,9 @@
 #define GEMM_NR (GEMM_NV * VEC_W)
 #define GEMM_CHUNK 16
 
-/* The next panel: `rows` runs of memory, `step` bytes apart. Each GEMM_CHUNK of k prepares a few.
- * That is straight-line code; a loop here cost 6 % of the tile.
- *   with `to`  rows of GEMM_NR columns are packed there, GEMM_AHEAD rows behind their prefetch
+/* The next panel: `rows` runs of memory, `step` bytes apart. Each GEMM_CHUNK of k prepares a few in
+ * straight-line code; a loop here cost 6 % of the tile.
+ *   with `to`  rows of GEMM_NR columns are packed there, GEMM_AHEAD rows after their prefetch
  *   without    lines are fetched into L2 only, `width` bytes of each run */
 #define GEMM_AHEAD 12
 #define GEMM_AHEAD_LINES 2
@@ -41,8 +42,8 @@ struct gemm_ahead {
     int64_t step, rows;
     float *to;
     int64_t width, col; /* without `to` */
-    /* every (mask+1)-th chunk of a tile prepares some. Fetches from memory take long; spread out,
-     * they leave buffers free for the panel's own lines */
+    /* Every (mask+1)-th chunk of a tile prepares some. Fetches from memory need long; spread out,
+     * they leave buffers free for the panel's own lines. */
     int64_t mask;
 };
 
@@ -60,10 +61,10 @@ struct gemm_tile {
     struct gemm_lines lines[GEMM_STREAMS];
 };
 
-/* Row `row` of each stream. The streams are read from the tile each time, field by field: a copy of
- * the structs is one wide load of fields that were stored apart. Such a load waits until all
- * earlier stores, among them the previous tile's to C, have left the core (up to 30 % of a tile's
- * time). */
+/* Prefetches row `row` of each stream. The streams are read from the tile each time, field by
+ * field: a copy of the structs is one wide load of fields that were stored separately. Such a load
+ * waits until all earlier stores, among them the previous tile's stores to C, have left the core
+ * (up to 30 % of a tile's time). */
 static inline __attribute__((always_inline)) void gemm_prefetch(const struct gemm_lines *lines,
                                                                 int64_t row)
 {
@@ -115,8 +116,8 @@ static inline __attribute__((always_inline)) void gemm_fetch(struct gemm_ahead *
         gemm_fetch_lines(ahead);
 }
 
-/* gemm_tile_factor — A(i, k) in all lanes. NEON multiplies by a lane of a vector, so one load of
- * packed A serves VEC_W rows; here too, a_step is a constant. */
+/* gemm_tile_factor — returns A(i, k) in all lanes. NEON multiplies by a lane of a vector, so one
+ * load of packed A serves VEC_W rows; here too, a_step is a constant. */
 static inline __attribute__((always_inline)) vec gemm_tile_factor(const float *const *a,
                                                                   int64_t a_step, int i, int64_t k)
 {
@@ -127,8 +128,8 @@ static inline __attribute__((always_inline)) vec gemm_tile_factor(const float *c
     return vec_set(a[i][k * a_step]);
 }
 
-/* gemm_tile_step — `kn` steps of k; all but `t` and `k` are constants or registers once this is
- * inlined. */
+/* gemm_tile_step — computes `kn` steps of k; all but `t` and `k` are constants or registers after
+ * inlining. */
 static inline __attribute__((always_inline)) void
 gemm_tile_step(vec acc[GEMM_MR][GEMM_NV], const float *const *a, int64_t a_step, const float **b,
                int64_t b_step, float **panel, const int mr, const int nv, const bool pack,
@@ -156,8 +157,8 @@ gemm_tile_step(vec acc[GEMM_MR][GEMM_NV], const float *const *a, int64_t a_step,
     *panel += pack ? nv * VEC_W : 0;
 }
 
-/* gemm_tile_run — mr, nv, packed_a, pack are constants at each use, so that everything unrolls into
- * registers. */
+/* gemm_tile_run — computes a tile. mr, nv, packed_a and pack are constants at each use, so that
+ * everything unrolls into registers. */
 static inline __attribute__((always_inline)) void gemm_tile_run(const struct gemm_tile *t,
                                                                 const int mr, const int nv,
                                                                 const bool packed_a,
@@ -241,7 +242,7 @@ GEMM_EACH_NV(GEMM_TILES_FULL, 4)
 GEMM_EACH_NV(GEMM_TILES, 2)
 GEMM_EACH_NV(GEMM_TILES, 1)
 
-/* gemm_tile_pick — the smallest tile that holds `rows` rows and nv vectors of columns. */
+/* gemm_tile_pick — returns the smallest tile that holds `rows` rows and nv vectors of columns. */
 static gemm_tile_fn *gemm_tile_pick(int rows, int nv, bool packed_a, bool pack)
 {
     static gemm_tile_fn *const by_rows[2][4][3] = {

@@ -1,10 +1,10 @@
-/* gemv_cpu — a matrix by one vector. Each element of the matrix is read once, so memory bandwidth
- * alone sets the time.
+/* gemv_cpu — a matrix by one vector. Each element of the matrix is read once, so only memory
+ * bandwidth determines the time.
  *
  * Included by *_cpu.c files only; it must not know what the matrix means. Rows are `step` elements
  * apart and are prefetched GEMV_AHEAD rows ahead, because no hardware prefetcher follows rows that
- * far apart. Sums run in an order given by the shape, long ones in runs of GEMV_RUN terms, so that
- * rounding errors do not grow with them. */
+ * far apart. The shape determines the order of sums; long ones are summed in runs of GEMV_RUN
+ * terms, so that rounding errors do not grow with them. */
 #ifndef CONVOY_KERNELS_GEMV_CPU_H
 #define CONVOY_KERNELS_GEMV_CPU_H
 
@@ -16,7 +16,8 @@
 #define GEMV_AHEAD 16
 #define GEMV_FETCH 1024 /* rows without gaps: elements to prefetch ahead */
 
-/* gemv_dot — Σ_i w[i]·x[i] over k elements. Prefetches `ahead` elements on, in later rows. */
+/* gemv_dot — returns Σ_i w[i]·x[i] over k elements. Prefetches `ahead` elements on, in later
+ * rows. */
 static inline float gemv_dot(const float *w, const float *x, int64_t k, int64_t ahead)
 {
     vec sum[GEMV_VECS] = {{0}};
@@ -60,7 +61,7 @@ static inline void gemv_columns(const float *w, int64_t step, const float *x, in
         vec_store(sums + v * VEC_W, total[v]);
 }
 
-/* gemv_columns_n — the same for n < GEMV_COLS columns; sums beyond n are zero up to a whole
+/* gemv_columns_n — does the same for n < GEMV_COLS columns; sums beyond n are zero up to a whole
  * vector. */
 static inline void gemv_columns_n(const float *w, int64_t step, const float *x, int64_t k, int n,
                                   float *sums)

@@ -1,8 +1,8 @@
 /* head_norm — RMSNorm of each head of a row, forward and backward (norm.h).
  *
- * Some lanes of a warp take a head and keep it in registers: memory gives each head once. The
+ * Some lanes of a warp hold one head in registers, so each head is read from memory once. The
  * backward pass keeps dw there too, from head to head. Then a block's sums are added in shared
- * memory and the blocks' by column_sum, in an order that the shape alone decides. */
+ * memory and the blocks' sums by column_sum, in an order that depends only on the shape. */
 #include "kernels/column.h"
 #include "kernels/stride.cuh"
 
@@ -17,7 +17,7 @@ struct heads {
     float eps;
 };
 
-/* The lane's number within its head, and its head within the block. */
+/* Return the lane's number within its head, and its head within the block. */
 __device__ static inline int lane_of(const struct heads &h) { return (int)threadIdx.x % h.lanes; }
 __device__ static inline int head_of(const struct heads &h) { return (int)threadIdx.x / h.lanes; }
 
@@ -26,7 +26,7 @@ __device__ static inline int64_t address_of(const struct heads &h, int64_t unit)
     return unit / h.heads * h.stride + unit % h.heads * h.d;
 }
 
-/* Sum over the lanes of a head; every lane of the warp calls it. */
+/* Returns the sum over the lanes of a head; every lane of the warp calls it. */
 __device__ static inline float lanes_sum(float x, int lanes)
 {
     for (int step = lanes / 2; step > 0; step /= 2)
@@ -34,7 +34,8 @@ __device__ static inline float lanes_sum(float x, int lanes)
     return x;
 }
 
-/* The lane's elements of the head at p; zeros beyond its end, or where there is none (NULL). */
+/* Loads the lane's elements of the head at p; zeros beyond its end, or if there is no head
+ * (NULL). */
 template <typename T, int W, int K>
 __device__ static inline void head_load(float (&x)[K][W], const T *p, const struct heads &h)
 {
@@ -90,7 +91,7 @@ __global__ void __launch_bounds__(THREADS)
     head_store(is_head ? y + at : nullptr, v, h);
 }
 
-/* One head: dx, and its part of dw. */
+/* Processes one head: dx, and its part of dw. */
 template <typename T, int W, int K>
 __device__ static inline void head_norm_bwd_one(T *dx, const T *dy, const T *x,
                                                 const float (&w)[K][W], float (&dw)[K][W],
@@ -121,7 +122,7 @@ __device__ static inline void head_norm_bwd_one(T *dx, const T *dy, const T *x,
 /* Blocks on a multiprocessor: no more than fit without spilling registers. */
 template <int ELEMS> constexpr int HEAD_BLOCKS = ELEMS <= 8 ? 3 : 1;
 
-/* A block takes the heads [blockIdx.x·run, …): part[blockIdx.x] gets their dw (D). */
+/* A block processes the heads [blockIdx.x·run, …): part[blockIdx.x] gets their dw (D). */
 template <typename T, int W, int K>
 __global__ void __launch_bounds__(THREADS, HEAD_BLOCKS<K * W>)
     head_norm_bwd_runs(T *dx, const T *dy, const T *x, const T *w, float *part, struct heads h,
@@ -148,8 +149,8 @@ __global__ void __launch_bounds__(THREADS, HEAD_BLOCKS<K * W>)
     }
 }
 
-/* head_places — run(width<W>, width<K>, lanes) for heads of d elements; beyond K·W = 32 elements a
- * lane, or 8 without 16-byte accesses, no kernel has the registers. */
+/* head_places — calls run(width<W>, width<K>, lanes) for heads of d elements; beyond K·W = 32
+ * elements a lane, or 8 without 16-byte accesses, no kernel has the registers. */
 template <typename T, typename Run>
 static inline int head_places(int64_t d, bool is_aligned, Run run)
 {
@@ -190,7 +191,7 @@ extern "C" int head_norm_fwd_cuda(const struct cuda *cuda, const struct head_nor
     });
 }
 
-/* The first stage; *runs_out: parts of dw at the beginning of the scratch. */
+/* Runs the first stage; *runs_out: parts of dw at the beginning of the scratch. */
 template <typename T>
 static int head_norm_bwd_first(const struct cuda *cuda, const struct head_norm_bwd *a,
                                int64_t *runs_out)

@@ -1,5 +1,5 @@
-/* matmul — the dense products on tensor cores: for what cuBLASLt does not do, or where it is
- * missing.
+/* matmul — the dense products on tensor cores: for products that cuBLASLt cannot do, or if cuBLASLt
+ * is missing.
  *
  * All three products are C (M,N) = A (M,K)·B (K,N) with an epilogue (matmul_finish.cuh). They
  * differ in how the factors lie: A as (M,K) or (K,M), B as (N,K) or (K,N). A block of 8 warps
@@ -13,7 +13,7 @@
 #include "kernels/matmul_finish.cuh"
 
 constexpr int MM_TILE = 128, MM_K = 64, MM_STAGES = 3, MM_WARPS = 8, MM_THREADS = MM_WARPS * WARP;
-constexpr int MM_BYTES = MM_TILE * MM_K * 2; /* of one factor in one buffer */
+constexpr int MM_BYTES = MM_TILE * MM_K * 2; /* bytes of one factor in one buffer */
 static_assert(MM_STAGES * 2 * MM_BYTES >= FINISH_BYTES && MM_TILE == FINISH_TILE,
               "the sums fit where the factors lay");
 
@@ -113,14 +113,14 @@ __global__ void __launch_bounds__(MM_THREADS, 2)
         fetch(i);
     for (int i = 0; i < steps; i++) {
         cp_wait<MM_STAGES - 2>();
-        /* tile i is loaded, and all threads are done with tile i-1, whose buffer is next */
+        /* tile i is loaded, and all threads are done with tile i-1; its buffer is loaded next */
         __syncthreads();
         fetch(i + MM_STAGES - 1);
         shared_at at = shared_address(shared) + (shared_at)(i % MM_STAGES * 2 * MM_BYTES);
         mm_add<T, A_K_FIRST, B_K_FIRST>(sum, at, at + MM_BYTES, row, col);
     }
     cp_wait<0>();
-    __syncthreads(); /* the buffers take the sums now */
+    __syncthreads(); /* the buffers hold the sums now */
     float *to = (float *)shared + (row + lane / 4) * FINISH_ROW + col + lane % 4 * 2;
 #pragma unroll
     for (int m = 0; m < 4; m++)
@@ -136,7 +136,8 @@ __global__ void __launch_bounds__(MM_THREADS, 2)
 
 /* ---- launches ---- */
 
-/* How a product's factors lie: rows of `stride` elements, each one k (is_k_first) or one line. */
+/* The layout of a product's factors: rows of `stride` elements, each one k (is_k_first) or one
+ * line. */
 struct matmul_factor {
     struct tensor t;
     int64_t stride;

@@ -2,7 +2,7 @@
  * still in cache. Forward with a single row is one gemv instead: packing weights that are read once
  * would not pay.
  *
- * It knows what C is for; gemm_cpu.h or gemm_bf16_cpu.h, and gemv_cpu.h, compute it. Compiled once
+ * It knows the use of C; gemm_cpu.h or gemm_bf16_cpu.h, and gemv_cpu.h, compute it. Compiled once
  * for each ISA level, see cpu.h. */
 #include "kernels/matmul.h"
 
@@ -31,7 +31,7 @@ static inline void matmul_store(float *p, int n, vec x)
         vec_store_n(p, n, x);
 }
 
-/* matmul_fwd_bare_row — y = sums (+ bias). The choices of matmul_fwd_row cost more than the work
+/* matmul_fwd_bare_row — y = sums (+ bias). The branches of matmul_fwd_row cost more than the work
  * itself, and the next tile waits for them. */
 static inline void matmul_fwd_bare_row(float *y, const float *b, const float *sums, int cols)
 {
@@ -41,7 +41,7 @@ static inline void matmul_fwd_bare_row(float *y, const float *b, const float *su
     }
 }
 
-/* One row of a tile of matmul_fwd. */
+/* Finishes one row of a tile of matmul_fwd. */
 static inline void matmul_fwd_row(const struct matmul_fwd *a, const float *sums, int64_t row,
                                   int64_t col, int cols)
 {
@@ -85,7 +85,7 @@ static void matmul_fwd_finish(const struct gemm *g, const float *tile, int64_t r
         matmul_fwd_row(a, tile + i * GEMM_NR, row + i, col, cols);
 }
 
-/* Columns [part_i·GEMV_COLS, …) of a single row. */
+/* Computes columns [part_i·GEMV_COLS, …) of a single row. */
 static void matmul_fwd_part(void *arg, int part_i, int thread_i)
 {
     (void)thread_i;

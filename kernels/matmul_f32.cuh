@@ -1,8 +1,8 @@
 /* matmul_f32 — products of float tensors: all in float, or, with PRECISION=tf32, on tensor cores.
- * Must not know what follows a product (matmul_finish.cuh).
+ * Must not know the epilogue of a product (matmul_finish.cuh).
  *
  * A block computes 128×128 of C. 16 of k at a time lie in shared memory as (k,m) and (k,n), rows
- * 136 floats apart, so that both ways of reading meet different banks; the next tile waits in
+ * 136 floats apart, so that both ways of reading use different banks; the next tile waits in
  * registers. Any strides. */
 #ifndef CONVOY_KERNELS_MATMUL_F32_CUH
 #define CONVOY_KERNELS_MATMUL_F32_CUH
@@ -21,7 +21,8 @@ struct matmul_side_f32 {
     int lines_n;
 };
 
-/* This thread's i-th element of a tile: neighbours in memory go to neighbouring threads. */
+/* Returns the place of this thread's i-th element of a tile: neighbours in memory go to
+ * neighbouring threads. */
 __device__ static inline void mf_place(const matmul_side_f32 &s, int i, int &line, int &k)
 {
     int at = (int)threadIdx.x + i * MF_THREADS;
@@ -53,7 +54,7 @@ __device__ static inline void mf_put(float *tile, const float (&x)[MF_EACH],
     }
 }
 
-/* Thread (ty,tx) of 16×16: rows 8·ty … +7, columns 2·tx + 32·i and the next, i < 4. */
+/* The sums of thread (ty,tx) of 16×16: rows 8·ty … +7, columns 2·tx + 32·i and the next, i < 4. */
 struct mf_plain {
     float sum[8][8];
     __device__ void add(const float *a, const float *b)
@@ -85,7 +86,7 @@ struct mf_plain {
     }
 };
 
-/* Warp (wm,wn) of 2×4: 64 rows, 32 columns. */
+/* The sums of warp (wm,wn) of 2×4: 64 rows, 32 columns. */
 struct mf_tf32 {
     float sum[4][4][4];
     __device__ void add(const float *a, const float *b)
@@ -144,8 +145,8 @@ __global__ void __launch_bounds__(MF_THREADS)
         float *tile_a = tiles_a + i % 2 * MF_K * MF_ROW, *tile_b = tiles_b + i % 2 * MF_K * MF_ROW;
         mf_put(tile_a, next_a, a);
         mf_put(tile_b, next_b, b);
-        /* one is enough: a thread that writes this half again has passed the next barrier, and so
-         * have its readers */
+        /* one barrier is enough: a thread that writes this half again has passed the next barrier,
+         * and so have the readers of this half */
         __syncthreads();
         if (i + 1 < steps) {
             mf_load(next_a, a, row, (i + 1) * MF_K, f.k);

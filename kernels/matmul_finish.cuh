@@ -10,11 +10,11 @@
 /* C (M,N) = finish(A (M,K) · B (K,N)). A tensor with data NULL is left out. */
 struct finish {
     struct tensor c, bias, pre, residual, gelu_of;
-    int64_t c_stride; /* of c; the others lie dense, N apart */
+    int64_t c_stride; /* stride of c; the others are dense, N apart */
     int m, n, k;
     bool has_gelu;   /* c = gelu(u) */
     bool accumulate; /* c += u */
-    bool is_even;    /* columns 2i and 2i+1 of every tensor here may be moved at once */
+    bool is_even;    /* columns 2i and 2i+1 of every tensor here may be moved in one access */
     struct drop_args drop;
 };
 
@@ -55,7 +55,7 @@ __device__ static inline void finish_put_as(T *p, const float (&x)[2], int n, bo
             p[1] = from_float<T>(x[1]);
     }
 }
-/* n (1 or 2) elements from `at` on. */
+/* Loads n (1 or 2) elements from `at` on. */
 __device__ static inline void finish_get(float (&x)[2], const struct tensor &t, int64_t at, int n,
                                          bool is_even)
 {
@@ -77,7 +77,8 @@ __device__ static inline void finish_put(const struct tensor &t, int64_t at, con
         finish_put_as((f16 *)t.data + at, x, n, is_even);
 }
 
-/* finish_round — u as it was stored in t: what follows gives the bits of a kernel that reads t. */
+/* finish_round — rounds u as it was stored in t: the next steps give the bits of a kernel that
+ * reads t. */
 __device__ static inline void finish_round(float (&u)[2], const struct tensor &t)
 {
     if (t.dtype == DTYPE_BF16)
@@ -86,7 +87,8 @@ __device__ static inline void finish_round(float (&u)[2], const struct tensor &t
         u[0] = to_float(from_float<f16>(u[0])), u[1] = to_float(from_float<f16>(u[1]));
 }
 
-/* Sums u0, u1 of row `row`, columns col and col+1 (col even); elements outside of C are skipped. */
+/* Finishes sums u0, u1 of row `row`, columns col and col+1 (col even); skips elements outside of
+ * C. */
 __device__ static inline void finish_pair(const struct finish &f, int row, int col, float u0,
                                           float u1)
 {
@@ -127,14 +129,13 @@ __device__ static inline void finish_pair(const struct finish &f, int row, int c
     finish_put(f.c, to, u, n, f.is_even);
 }
 
-/* A block's 128×128 sums are stored in shared memory first, rows FINISH_ROW floats apart: the
- * epilogue then is one piece of code and not one for every register, and whole rows go to memory.
- * */
+/* A block's 128×128 sums are stored in shared memory first, rows FINISH_ROW floats apart: so the
+ * epilogue is one piece of code and not one for every register, and whole rows go to memory. */
 constexpr int FINISH_TILE = 128, FINISH_ROW = FINISH_TILE + 4,
               FINISH_BYTES = FINISH_TILE * FINISH_ROW * 4;
 
-/* finish_block — called by all threads after a barrier: the tile whose first element is (row, col).
- * */
+/* finish_block — finishes the tile whose first element is (row, col). All threads call it, after a
+ * barrier. */
 __device__ static inline void finish_block(const struct finish &f, const float *sums, int row,
                                            int col)
 {
@@ -145,8 +146,8 @@ __device__ static inline void finish_block(const struct finish &f, const float *
     }
 }
 
-/* The tile of C of a block: columns of tiles, in bands of 8 rows of tiles, so that blocks that run
- * at the same time share factors in L2. */
+/* Returns the tile of C of a block: columns of tiles, in bands of 8 rows of tiles, so that blocks
+ * that run at the same time share factors in L2. */
 __device__ static inline void finish_tile(int tiles_m, int tiles_n, int &tile_m, int &tile_n)
 {
     constexpr int BAND = 8;

@@ -63,13 +63,13 @@ void norm_fwd_plain(const struct cpu *cpu, const struct norm_fwd *a)
         layer_fwd(a);
 }
 
-/* A row's mean; 0 for RMSNorm. */
+/* Returns a row's mean; 0 for RMSNorm. */
 static double norm_mean(const struct norm_bwd *a, int64_t n)
 {
     return a->kind == NORM_KIND_RMS ? 0 : ((const float *)a->mean.data)[n];
 }
 
-/* dw and db: a column's sum over all rows. */
+/* Computes dw and db: a column's sum over all rows. */
 static void norm_bwd_params(const struct norm_bwd *a)
 {
     float *dw = a->dw.data, *db = a->db.data;
@@ -106,7 +106,7 @@ static void norm_bwd_row(const struct norm_bwd *a, int64_t n)
     }
 }
 
-/* The parameters' gradients come first, because dx may be written over dy. */
+/* Computes the parameters' gradients first, because dx may be written over dy. */
 void norm_bwd_plain(const struct cpu *cpu, const struct norm_bwd *a)
 {
     (void)cpu;

@@ -1,18 +1,19 @@
 /* norm — LayerNorm and RMSNorm, forward and backward (norm.h).
  *
- * A warp takes a row, which a lane keeps in registers where it is short enough: memory gives each
- * row once. Wider rows, and rows without 16-byte accesses, are read again in each pass. The
- * backward pass adds dw and db of a block's rows in shared memory, one copy for each warp, in the
- * pass that writes dx. The copies are added in order, then the blocks' (two stages, cut by the
- * shape alone). Rows so wide that not even one copy fits sum their columns separately. w, b, dy, x,
- * dx and dresidual have one element type; dw, db, mean and rstd are float. */
+ * A warp processes a row. A lane keeps its elements in registers if the row is short enough, so
+ * each row is read from memory once. Wider rows, and rows without 16-byte accesses, are read again
+ * in each pass. The backward pass adds dw and db of a block's rows in shared memory, one copy for
+ * each warp, in the pass that writes dx. The copies are added in order, then the sums of the blocks
+ * (two stages, cut by the shape only). If not even one copy of a very wide row fits, a separate
+ * kernel sums the columns. w, b, dy, x, dx and dresidual have one element type; dw, db, mean and
+ * rstd are float. */
 #include "kernels/stride.cuh"
 
 constexpr int WARPS = 8;
 constexpr int64_t C_MOST = INT32_MAX - 16 * WARP; /* a row's elements are counted in int */
 
 /* lane_row — a lane's elements of a row of c: W of them from each of K places, WARP·W apart. K 0:
- * they are read from memory each time. */
+ * they are read from memory in each pass. */
 template <typename T, int W, int K> struct lane_row {
     words<T, W> kept[K];
 
@@ -24,7 +25,7 @@ template <typename T, int W, int K> struct lane_row {
                 move_words<CACHE_KEEP>(kept[k].w, (const uint32_t *)(row + lane + k * WARP * W));
     }
     __device__ void get(float (&x)[W], int k, int) const { unpack<T, W>(x, kept[k]); }
-    /* Between passes: what is kept stays packed. */
+    /* Between passes: the kept elements stay packed. */
     __device__ void forget_floats()
     {
 #pragma unroll
@@ -42,7 +43,7 @@ template <typename T, int W> struct lane_row<T, W, 0> {
     __device__ void forget_floats() {}
 };
 
-/* lane_each — run(k, i) for each of a lane's places: its number, and the first element there. */
+/* lane_each — calls run(k, i) for each of a lane's places: its number, and its first element. */
 template <int W, int K, typename Run>
 __device__ static inline void lane_each(int lane, int c, Run run)
 {
@@ -57,7 +58,8 @@ __device__ static inline void lane_each(int lane, int c, Run run)
     }
 }
 
-/* norm_kept — run(width<K>) with the fewest places a lane that hold a row of c; 0: none does. */
+/* norm_kept — calls run(width<K>) with the fewest places a lane that hold a row of c; 0: none
+ * does. */
 template <typename T, int W, typename Run> static inline int norm_kept(int64_t c, Run run)
 {
     constexpr int F = W == 1 ? 0 : sizeof(T) / 2;
@@ -126,7 +128,7 @@ __global__ void __launch_bounds__(WARPS *WARP)
         rstd[row] = r;
 }
 
-/* RMSNorm; the normalised value is rounded before it is multiplied by w. */
+/* Normalises a row (RMSNorm); the value is rounded before it is multiplied by w. */
 template <typename T, int W, int K>
 __global__ void __launch_bounds__(WARPS *WARP)
     norm_rms_warp(T *y, float *rstd, const T *x, const T *w, int64_t n, int c, float eps)
@@ -211,7 +213,7 @@ template <int W> __host__ __device__ static inline int norm_copy(int c)
     return (c + WARP * W - 1) / (WARP * W) * (WARP * W);
 }
 
-/* One row by one warp. dw, db: this warp's copies, of which a lane touches its own columns only;
+/* Processes one row by one warp. dw, db: this warp's copies; a lane touches only its own columns;
  * NULL: not wanted. RMS has no mean and no db. */
 template <typename T, int W, int K, enum norm_kind KIND>
 __device__ static inline void norm_bwd_row(const struct norm_bwd_args<T> &a, int64_t row, float *dw,
@@ -267,13 +269,14 @@ __device__ static inline void norm_bwd_row(const struct norm_bwd_args<T> &a, int
 /* Blocks that fit on a multiprocessor without spilling registers. */
 template <int K> constexpr int NORM_BLOCKS = K == 0 ? 2 : K <= 3 ? 3 : K <= 6 ? 2 : 1;
 
-/* Sums of a row: dw, and LAYER also db. */
+/* Returns the number of sums of a row: dw, and LAYER also db. */
 __host__ __device__ static inline int norm_sums(enum norm_kind kind)
 {
     return kind == NORM_KIND_LAYER ? 2 : 1;
 }
 
-/* A block takes the rows [blockIdx.x·run, …): part[blockIdx.x] gets their dw (C), then db (C). */
+/* A block processes the rows [blockIdx.x·run, …): part[blockIdx.x] gets their dw (C), then db
+ * (C). */
 template <typename T, int W, int K, enum norm_kind KIND>
 __global__ void __launch_bounds__(WARPS *WARP, NORM_BLOCKS<K>)
     norm_bwd_runs(struct norm_bwd_args<T> a, float *part, int64_t run)
@@ -292,7 +295,7 @@ __global__ void __launch_bounds__(WARPS *WARP, NORM_BLOCKS<K>)
     __syncthreads();
     part += (int64_t)blockIdx.x * SUMS * a.c;
     for (int i = (int)threadIdx.x; i < SUMS * copy / W; i += (int)blockDim.x) {
-        int lane = i % (copy / W), column = lane * W; /* of dw, then of db */
+        int lane = i % (copy / W), column = lane * W; /* column of dw, then of db */
         const float *at = all + i / (copy / W) * copy + lane / WARP * WARP * W + lane % WARP;
         float sum[W] = {};
         for (int k = 0; k < warps_n; k++)
@@ -304,8 +307,8 @@ __global__ void __launch_bounds__(WARPS *WARP, NORM_BLOCKS<K>)
     }
 }
 
-/* part[blockIdx.y]: a column's sums over a run of rows, a thread a column, for rows of any
- * width. */
+/* Writes to part[blockIdx.y] a column's sums over a run of rows, one thread for each column, for
+ * rows of any width. */
 template <typename T>
 __global__ void norm_bwd_columns(struct norm_bwd_args<T> a, float *part, int64_t run, int sums)
 {
@@ -333,8 +336,8 @@ __global__ void norm_bwd_rows(struct norm_bwd_args<T> a)
         norm_bwd_row<T, W, 0, KIND>(a, row, nullptr, nullptr);
 }
 
-/* The second stage: dw and db from parts_n parts of `width` columns, 32 columns a block; a warp
- * takes every WARPS-th part. */
+/* Runs the second stage: dw and db from parts_n parts of `width` columns, 32 columns a block; a
+ * warp adds every WARPS-th part. */
 static __global__ void norm_bwd_parts(float *dw, float *db, const float *part, int64_t parts_n,
                                       int64_t c, int64_t width, bool accumulate)
 {
@@ -355,7 +358,7 @@ static __global__ void norm_bwd_parts(float *dw, float *db, const float *part, i
     *out = accumulate ? *out + sum : sum;
 }
 
-/* Blocks: four for each of an H200's 132 multiprocessors; the cut is by shape alone. */
+/* Blocks: four for each of an H200's 132 multiprocessors; the cut depends on the shape only. */
 constexpr int64_t RUNS_MOST = 528;
 constexpr size_t SHARED_MOST = 96 * 1024;
 

@@ -42,7 +42,7 @@ struct norm_bwd {
 };
 
 /* head_norm_fwd — RMSNorm over each head of a row: norm_fwd of kind RMS over D elements. Head h of
- * row n is at n·stride + h·D, in x and in y; what lies between is neither read nor written.
+ * row n is at n·stride + h·D, in x and in y; the elements between heads are not touched.
  *   y[n,h,:] = w·(x[n,h,:]·rstd),  rstd = 1/√(mean(x[n,h,:]²) + eps)
  * out  y  may be x
  * in   x · w (D)  of all heads · eps > 0
@@ -60,7 +60,7 @@ struct head_norm_fwd {
  * out  dx  replaced, at the places of the heads; may be dy
  *      dw (D)  added to when accumulate, else replaced
  * in   dy, x  at the same places · w (D) · eps  as in head_norm_fwd
- * The order of the sum depends on the shape alone. Tolerance to plain: nmse 1e-12. */
+ * The order of the sum depends only on the shape. Tolerance to plain: nmse 1e-12. */
 struct head_norm_bwd {
     struct tensor dx, dw, dy, x, w;
     int64_t n, heads, d, stride;

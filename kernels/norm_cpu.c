@@ -20,7 +20,7 @@ struct pair {
     double s0, s1;
 };
 
-/* n ≤ VEC_W elements; the rest of the vector is zero. */
+/* Loads n ≤ VEC_W elements; the rest of the vector is zero. */
 static inline vec load_some(const float *p, int64_t n)
 {
     return n >= VEC_W ? vec_load(p) : vec_load_n(p, (int)n);
@@ -58,7 +58,7 @@ static double row_sum(const float *x, int64_t c)
     return vec_sum(s0 + s1);
 }
 
-/* Sums of x - shift and of its square. */
+/* Returns the sums of x - shift and of its square. */
 static struct pair row_moments(const float *x, int64_t c, float shift)
 {
     vec s0 = {0}, s1 = {0}, q0 = {0}, q1 = {0}, m = vec_set(shift);
@@ -77,8 +77,8 @@ static struct pair row_moments(const float *x, int64_t c, float shift)
     return (struct pair){vec_sum(s0 + s1), vec_sum(q0 + q1)};
 }
 
-/* The mean is found in two steps, so that rows far from zero keep their digits: a first guess, then
- * the mean of the remainder. */
+/* Normalises a row. The mean is found in two steps, so that rows far from zero keep their digits: a
+ * first guess, then the mean of the remainder. */
 static void norm_fwd_row(const struct norm_fwd *a, int64_t n)
 {
     float *y = (float *)a->y.data + n * a->c;
@@ -170,7 +170,8 @@ struct norm_bwd_work {
     int64_t slices_n, slice_rows;
 };
 
-/* First pass over a row: its sums of g and g·x̂, and its part of dw and db. */
+/* Passes over a row for the first time: returns its sums of g and g·x̂, and adds its part of dw and
+ * db. */
 static struct pair norm_bwd_sums(const struct norm_bwd *a, int64_t n, float *dw, float *db)
 {
     const float *dy = (const float *)a->dy.data + n * a->c,
@@ -209,7 +210,7 @@ static void norm_bwd_dx(const struct norm_bwd *a, int64_t n, struct pair sums)
     }
 }
 
-/* As norm_bwd_sums and norm_bwd_dx, of RMSNorm: the sum of g·x̂ alone. */
+/* Does the same as norm_bwd_sums for RMSNorm: returns only the sum of g·x̂. */
 static double rms_bwd_sum(const float *dy, const float *x, const float *w, float *dw, int64_t c,
                           float rstd)
 {
@@ -233,7 +234,7 @@ static inline vec rms_bwd_vec(vec dy, vec x, vec w, vec r, vec gx_mean)
     return (dy * w - x * r * gx_mean) * r;
 }
 
-/* residual NULL: none */
+/* Does the same as norm_bwd_dx for RMSNorm. residual NULL: none. */
 static void rms_bwd_dx(float *dx, const float *dy, const float *x, const float *w,
                        const float *residual, int64_t c, float rstd, double gx_sum)
 {
@@ -269,7 +270,7 @@ static void norm_bwd_slice(void *arg, int slice_i, int thread_i)
         norm_bwd_dx(a, n, norm_bwd_sums(a, n, dw, db));
 }
 
-/* Apart from norm_bwd_slice: in one function the compiler fuses LayerNorm's products and sums in
+/* Separate from norm_bwd_slice: in one function the compiler fuses LayerNorm's products and sums in
  * another way, and GPT-2's bits change. */
 static void rms_bwd_slice(void *arg, int slice_i, int thread_i)
 {
@@ -338,7 +339,7 @@ void CPU_FN(head_norm_fwd)(const struct cpu *cpu, const struct head_norm_fwd *a)
 
 struct head_norm_bwd_work {
     const struct head_norm_bwd *a;
-    float *sums; /* slice after slice: of a row (D), of the slice (D) */
+    float *sums; /* slice after slice: a row's sums (D), the slice's sums (D) */
     int64_t slices_n, slice_rows;
 };
 

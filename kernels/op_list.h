@@ -1,6 +1,6 @@
 /* op_list — the list of all operations, X(name), in one place. The arguments of operation `name`
  * are struct name, declared with its contract in the header of its family. dev/op.h makes the table
- * of a device from this list, kernels/cpu.h and kernels/cuda.h the prototypes. Must not know
+ * of a device from this list; kernels/cpu.h and kernels/cuda.h make the prototypes. Must not know
  * devices. */
 #ifndef CONVOY_KERNELS_OP_LIST_H
 #define CONVOY_KERNELS_OP_LIST_H

@@ -8,8 +8,8 @@
 #include "kernels/gemm_amx_tile_cpu.h"
 #endif
 
-/* independent sums: at least FMA latency (4) × FMA units (2, on aarch64 up to 4); few enough for 16
- * registers, of NEON 32 */
+/* Independent sums: at least FMA latency (4) × FMA units (2, on aarch64 up to 4); few enough for 16
+ * registers (NEON: 32). */
 #ifdef CPU_NEON
 #define PEAK_CHAINS 24
 #else
@@ -20,11 +20,11 @@
 
 struct peak_fma {
     double seconds;
-    double rate[THREAD_POOL_MAX]; /* by part */
+    double rate[THREAD_POOL_MAX]; /* rate of each part */
 };
 
 #ifdef CPU_AMX
-/* A run of products of one block with another, all of it in the first cache. */
+/* A run of products of one block with another, all in the first-level cache. */
 #define PEAK_FLOPS (2.0 * PEAK_RUN * GEMM_NR * GEMM_NR)
 static float peak_chains(float scale, float shift)
 {
@@ -122,7 +122,7 @@ static void peak_read_part(void *arg, int part_i, int thread_i)
     (void)sink;
 }
 
-/* Nanoseconds of the fastest of `repeats` passes. */
+/* Returns nanoseconds of the fastest of `repeats` passes. */
 static double peak_pass(const struct cpu *cpu, float *data, int64_t n, int repeats,
                         thread_pool_fn *part)
 {

@@ -31,7 +31,8 @@ typedef uint64_t philox_vec __attribute__((vector_size(PHILOX_LANES * 8)));
 #define PHILOX_VECS 4
 #define PHILOX_SOME (PHILOX_VECS * PHILOX_WORDS) /* words that philox_some makes */
 
-/* What the blocks of a stream share: the keys of all rounds, and the upper half of the counter. */
+/* State common to the blocks of a stream: the keys of all rounds, and the upper half of the
+ * counter. */
 struct philox {
     philox_vec k0[PHILOX_ROUNDS], k1[PHILOX_ROUNDS], c2, c3;
 };
@@ -71,7 +72,7 @@ static inline struct philox_words philox_round(struct philox_words c, philox_vec
     return (struct philox_words){(p1 >> 32) ^ (c.c1 ^ k0), p1, (p0 >> 32) ^ (c.c3 ^ k1), p0};
 }
 
-/* The words in the order of their blocks. */
+/* Stores the words in the order of their blocks. */
 static inline void philox_store(struct philox_words c, uint32_t *out)
 {
     philox_vec zero = {0}, low = zero + 0xFFFFFFFFu, a = (c.c0 & low) | (c.c1 << 32),
@@ -91,8 +92,8 @@ static inline void philox_store(struct philox_words c, uint32_t *out)
 #endif
 }
 
-/* philox_some — the PHILOX_SOME words of the blocks from `block` on. Four vectors of blocks at a
- * time: a round waits for its products, and those of the other vectors are computed meanwhile. */
+/* philox_some — computes the PHILOX_SOME words of the blocks from `block` on. Four vectors of
+ * blocks at a time: while a round waits for its products, the other vectors are computed. */
 static inline void philox_some(const struct philox *p, uint64_t block, uint32_t *out)
 {
     struct philox_words c[PHILOX_VECS];

@@ -1,5 +1,5 @@
-/* reduce — sums of whole tensors in double (reduce.h), in two stages whose cut depends on the
- * length alone: a block sums its run of the elements, then one block sums the runs. */
+/* reduce — sums of whole tensors in double (reduce.h), in two stages whose cut depends only on the
+ * length: a block sums its run of the elements, then one block sums the runs. */
 #include "kernels/stride.cuh"
 
 constexpr int THREADS = 256;
@@ -34,7 +34,7 @@ static __global__ void reduce_parts(double *out, const double *part, int64_t par
         *out = accumulate ? *out + sum : sum;
 }
 
-/* The sum of each run of `run` elements. */
+/* Computes the sum of each run of `run` elements. */
 template <bool SQUARED>
 static int sum_runs(const struct cuda *cuda, double *part, struct tensor x, int64_t n, int64_t run)
 {

@@ -1,5 +1,5 @@
 /* reduce_cpu — fast whole-tensor sums in double: blocks of 4096, each by lanes, then the blocks
- * pairwise. The order depends on the length alone. The blocks' sums lie in cpu->shared. */
+ * pairwise. The order depends only on the length. The blocks' sums lie in cpu->shared. */
 #include "kernels/reduce.h"
 
 #include "kernels/cpu.h"
@@ -15,7 +15,7 @@ struct reduce_work {
     bool square;
 };
 
-/* reduce_lanes — Adds up n elements, or their squares. 32 running sums keep every unit of a wide
+/* reduce_lanes — adds up n elements, or their squares. 32 running sums keep every unit of a wide
  * core busy; they are folded onto each other at the end. The order depends on n only. */
 static double reduce_lanes(const float *restrict x, int64_t n, bool square)
 {

@@ -3,7 +3,7 @@
 
 #include "kernels/cpu.h"
 
-/* A negation, so that a NaN stays one. */
+/* Uses a negation, so that a NaN stays a NaN. */
 static double relu2_positive(double x) { return !(x <= 0) ? x : 0; }
 
 void relu2_fwd_plain(const struct cpu *cpu, const struct relu2_fwd *a)

@@ -3,7 +3,7 @@
 
 constexpr int THREADS = 256;
 
-/* A comparison that a NaN fails, so that it stays one. */
+/* Uses a comparison that a NaN fails, so that it stays a NaN. */
 __device__ static inline float positive(float x) { return x <= 0 ? 0 : x; }
 
 template <typename T, int W>

@@ -1,4 +1,4 @@
-/* relu2_cpu — the fast squared ReLU and its gradient, at the speed of memory: each task takes a
+/* relu2_cpu — the fast squared ReLU and its gradient, at the speed of memory: each task processes a
  * part of the elements. */
 #include "kernels/relu2.h"
 
@@ -7,7 +7,7 @@
 
 #define PART_ELEMS 32768
 
-/* A comparison that a NaN fails, so that it stays one. */
+/* Uses a comparison that a NaN fails, so that it stays a NaN. */
 static inline vec positive(vec x) { return vec_select(x <= vec_set(0), vec_set(0), x); }
 
 static inline vec fwd(vec x)

@@ -17,7 +17,7 @@ void rope_table_plain(const struct cpu *cpu, const struct rope_table *a)
         }
 }
 
-/* One head: pairs (i, i+R/2). */
+/* Rotates one head: pairs (i, i+R/2). */
 static void rope_head(float *x, const float *table, int64_t pairs, bool inverse)
 {
     for (int64_t i = 0; i < pairs; i++) {

@@ -1,17 +1,17 @@
 /* rope — the table of rotations, and the rotation of query and key heads (rope.h).
  *
- * A warp takes a row. Some lanes take a head, each W pairs, and the warp's groups of lanes take the
- * heads in turn, so a lane reads its part of the table once for all heads. A pair's two elements
- * are R/2 apart: both are read and written by one lane. */
+ * A warp processes a row. A group of lanes rotates one head, each lane W pairs, and the warp's
+ * groups alternate over the heads, so a lane reads its part of the table once for all heads. A
+ * pair's two elements are R/2 apart: both are read and written by one lane. */
 #include "kernels/stride.cuh"
 
 constexpr int WARPS = 8, THREADS = 256;
 
 /* ---- the table ---- */
 
-/* Cosine and sine of an angle up to 2^24, to the last bit of f32 or its neighbour: in double, the
- * angle less a multiple of π/2, which is given in two parts, then their Taylor series. CUDA's own
- * functions need local memory for angles so large. */
+/* Returns cosine and sine of an angle up to 2^24, to the last bit of f32 or its neighbour: in
+ * double, the angle minus a multiple of π/2 in two parts, then their Taylor series. CUDA's own
+ * functions need local memory for such large angles. */
 __device__ static inline float2 rotation_of(float angle)
 {
     double turns = rint((double)angle * 0.63661977236758134308);
@@ -67,11 +67,11 @@ struct rope_args {
     const float *table;
     struct attention_row at;
     int64_t n, t, heads, h;
-    int pairs, lanes; /* lanes: of a head */
+    int pairs, lanes; /* lanes: lanes for one head */
     bool inverse;
 };
 
-/* W pairs of one head. */
+/* Rotates W pairs of one head. */
 template <typename T, int W>
 __device__ static inline void rope_pairs(T *x, int pairs, const float (&rotation)[2 * W],
                                          float sign)

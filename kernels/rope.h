@@ -1,5 +1,5 @@
 /* rope — rotary position embedding (RoPE): a table of rotations, and the rotation of the query and
- * key heads of a row. Frequencies are the caller's. Must not know models or how they scale
+ * key heads of a row. The caller computes the frequencies. Must not know models or how they scale
  * frequencies. */
 #ifndef CONVOY_KERNELS_ROPE_H
 #define CONVOY_KERNELS_ROPE_H
@@ -23,7 +23,7 @@ struct rope_table {
 
 /* rope — rotates the first R elements of each query and key head, in place; values stay.
  *   x1 = x[i], x2 = x[i+R/2], i < R/2:  x[i] = x1·cos - x2·sin;  x[i+R/2] = x2·cos + x1·sin
- * Row n takes position n mod T of the table. inverse: by the opposite angle, which is the gradient.
+ * Row n is at position n mod T of the table. inverse: by the opposite angle: the gradient.
  * i/o  x (N,(H+2·hk)·D)  a row's heads lie as `layout` says (attention.h)
  * in   table (≥T,R/2,2) f32
  * Needs  hk divides H; HEADS: hk = H; R even, 2 ≤ R ≤ D, R ≤ 256. A result is rounded once.

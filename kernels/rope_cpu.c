@@ -1,5 +1,5 @@
-/* rope_cpu — fast rotary position embedding: each task takes some rows. A row of the table is split
- * into cosines and sines once, for all heads of the row. */
+/* rope_cpu — fast rotary position embedding: each task processes some rows. A row of the table is
+ * split into cosines and sines once, for all heads of the row. */
 #include "kernels/rope.h"
 
 #include <math.h>

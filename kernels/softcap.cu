@@ -1,5 +1,5 @@
-/* softcap — the soft cap of logits (softcap.h): a thread takes W columns of every gridDim.y-th row,
- * so memory gives each element once and no address needs a division. */
+/* softcap — the soft cap of logits (softcap.h): a thread processes W columns of every gridDim.y-th
+ * row, so each element is read once and no address needs a division. */
 #include "kernels/stride.cuh"
 
 constexpr int THREADS = 256;

@@ -1,5 +1,5 @@
-/* softcap — keeps the logits of a softmax within ±cap, smoothly. Its gradient is a factor that xent
- * takes (xent.h). Must not know models. */
+/* softcap — keeps the logits of a softmax within ±cap, smoothly. xent applies its gradient as a
+ * factor (xent.h). Must not know models. */
 #ifndef CONVOY_KERNELS_SOFTCAP_H
 #define CONVOY_KERNELS_SOFTCAP_H
 #include "kernels/tensor.h"

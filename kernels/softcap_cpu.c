@@ -1,10 +1,10 @@
-/* softcap_cpu — the fast soft cap: each task takes a row. */
+/* softcap_cpu — the fast soft cap: each task processes a row. */
 #include "kernels/softcap.h"
 
 #include "kernels/cpu.h"
 #include "kernels/vec_cpu.h"
 
-/* tanh(z): near 0, where vec_tanh has few digits, its series up to z^9. */
+/* Returns tanh(z): near 0, where vec_tanh has few digits, by its series up to z^9. */
 static inline vec tanh_near(vec z)
 {
     vec q = z * z, p = vec_set(62.0f / 2835);

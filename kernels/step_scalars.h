@@ -1,6 +1,6 @@
 /* step_scalars — makes an operation's struct step_scalars (cuda.h): the arguments that change from
- * step to step. The only place that does, for launchers and for a stream that replays gathered work
- * (dev/cuda/graph.c), so both give the same bits. For C and C++. Must not know devices. */
+ * step to step. Launchers and streams that replay recorded work (dev/cuda/graph.c) both use it, and
+ * nothing else does, so both give the same bits. For C and C++. Must not know devices. */
 #ifndef CONVOY_KERNELS_STEP_SCALARS_H
 #define CONVOY_KERNELS_STEP_SCALARS_H
 

@@ -1,4 +1,4 @@
-/* stride — loops over rows and whole tensors: 16 bytes at a time where addresses allow, else one
+/* stride — loops over rows and whole tensors: 16 bytes at a time if addresses allow, else one
  * element.
  *
  * A kernel is a template over the width W, and the launcher picks W by alignment, so both ways are
@@ -10,7 +10,7 @@
 
 #include "kernels/common.cuh"
 
-/* load_n, store_n — W elements at p; p is aligned to W elements unless W is 1. */
+/* load_n, store_n — move W elements at p; p is aligned to W elements unless W is 1. */
 template <int W, typename T> __device__ static inline void load_n(float (&x)[W], const T *p)
 {
     if constexpr (W == 1)
@@ -31,14 +31,14 @@ template <int W> struct width {
     static constexpr int value = W;
 };
 
-/* cuda_wide — run(width<WIDE<T>>) when 16-byte accesses are possible, else run(width<1>). */
+/* cuda_wide — calls run(width<WIDE<T>>) if 16-byte accesses are possible, else run(width<1>). */
 template <typename T, typename Run> static inline int cuda_wide(bool is_aligned, Run run)
 {
     return is_aligned ? run(width<WIDE<T>>()) : run(width<1>());
 }
 
-/* all_aligned — the addresses of a launcher's tensors of one element type; NULL counts as
- * aligned. */
+/* all_aligned — returns true if the addresses of a launcher's tensors of one element type are
+ * aligned; NULL counts as aligned. */
 template <typename T>
 static inline bool all_aligned(int64_t row_elems, std::initializer_list<const void *> list)
 {
@@ -48,7 +48,7 @@ static inline bool all_aligned(int64_t row_elems, std::initializer_list<const vo
     return true;
 }
 
-/* cuda_blocks — blocks of `threads` for n pieces of work that a kernel strides over. */
+/* cuda_blocks — returns the blocks of `threads` for n pieces of work that a kernel strides over. */
 static inline unsigned cuda_blocks(const struct cuda *cuda, int64_t n, int threads)
 {
     int64_t blocks = ceil_div(n, threads), most = (int64_t)cuda->sm_count * 16;
@@ -63,9 +63,9 @@ __device__ static inline int64_t thread_first(void)
 }
 __device__ static inline int64_t thread_step(void) { return (int64_t)gridDim.x * blockDim.x; }
 
-/* cuda_pieces — run(first, n) for one piece of n elements after the other of elems_n, until one
- * fails. An int counts a piece and the stride of a grid beyond its end, so a kernel's index needs
- * one register and no carry. Pieces begin at addresses as aligned as the tensor's. */
+/* cuda_pieces — calls run(first, n) for one piece of n elements after the other of elems_n, until
+ * one fails. An int counts a piece and the stride of a grid beyond its end, so a kernel's index
+ * needs one register and no carry. The first address of a piece has the alignment of the tensor. */
 #ifdef CONVOY_EMU
 constexpr int64_t PIECE_MOST = 1 << 16; /* for tests: several in a tensor that the host can hold */
 #else

@@ -1,11 +1,11 @@
-/* swiglu — the gated activation and its gradient (swiglu.h): a thread takes W columns of every
- * gridDim.y-th row, so memory gives each element once and no address needs a division. */
+/* swiglu — the gated activation and its gradient (swiglu.h): a thread processes W columns of every
+ * gridDim.y-th row, so each element is read once and no address needs a division. */
 #include "kernels/stride.cuh"
 
 constexpr int THREADS = 256;
 constexpr int64_t ROWS_MOST = 65535;
 
-/* s = 1/(1+exp(-g)) and 1-s, from exp(-|g|), which never overflows. T: of the result. */
+/* s = 1/(1+exp(-g)) and 1-s, from exp(-|g|), which never overflows. T: the type of the result. */
 struct gate {
     float s, rest;
 };
@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* A grid of threads for W columns each, and of rows. */
+/* Returns a grid of threads for W columns each, and of rows. */
 static dim3 swiglu_grid(int64_t n, int64_t f, int w)
 {
     return dim3((unsigned)ceil_div(ceil_div(f, w), THREADS),

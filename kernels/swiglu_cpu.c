@@ -1,5 +1,5 @@
-/* swiglu_cpu — the fast gated activation and its gradient, at the speed of memory: each task takes
- * a part of the elements, which may span rows. */
+/* swiglu_cpu — the fast gated activation and its gradient, at the speed of memory: each task
+ * processes a part of the elements, which may span rows. */
 #include "kernels/swiglu.h"
 
 #include "kernels/cpu.h"
@@ -31,7 +31,8 @@ static void swiglu_fwd_run(float *y, const float *g, const float *u, int64_t n)
     }
 }
 
-/* run_end — the end of a part's run that begins at element `at`: of its row, or of the part. */
+/* run_end — returns the end of a part's run that begins at element `at`: the end of its row, or of
+ * the part. */
 static int64_t run_end(int64_t at, int64_t end, int64_t f)
 {
     int64_t row_end = (at / f + 1) * f;

@@ -1,4 +1,4 @@
-/* tensor — what every operation knows of memory: an address and an element type. Must not know
+/* tensor — an address in memory and an element type, as every operation sees it. Must not know
  * devices; shapes are fields of an operation's own arguments.
  *
  * Letters of shapes, in all headers of kernels/:
@@ -11,11 +11,11 @@
  *   in            read
  *   i/o           read and written
  *   may be        the two may be one tensor; else a tensor must not overlap another one
- *   accumulate    true: the result is added to what is there; false: it replaces it
+ *   accumulate    true: the result is added to the present contents; false: it replaces them
  *   nmse          Σ(result - plain)² / Σ plain², the greatest that a test accepts; "plain" is the
  *                 kernel's truth on the CPU (norm.c), which sums in double
  *   exact         the same bits as plain, on every ISA level
- * An operation that does not name an element type takes f32 on a CPU; a GPU takes bf16 and f16 too
+ * An operation without a stated element type accepts f32 on a CPU; a GPU also accepts bf16, f16
  * (dev/dev_check.h). No operation allocates; work runs on the stream that it is submitted to. */
 #ifndef CONVOY_KERNELS_TENSOR_H
 #define CONVOY_KERNELS_TENSOR_H
@@ -32,8 +32,8 @@ static inline size_t dtype_bytes(enum dtype dtype)
     return bytes[dtype];
 }
 
-/* A borrowed address in the memory of the operation's device. data NULL: none, where the field
- * allows that. All zero: f32, none. */
+/* A borrowed address in the memory of the operation's device. data NULL: no tensor, if the field
+ * allows that. All zero: f32, no tensor. */
 struct tensor {
     void *data;
     enum dtype dtype;

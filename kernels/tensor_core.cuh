@@ -57,7 +57,7 @@ __device__ inline void mma<f16>(float (&d)[4], const uint32_t (&a)[4], const uin
 #endif
 }
 
-/* mma_tf32 — d (16,8) f32 += a (16,8) · b (8,8), factors as to_tf32 gives them. */
+/* mma_tf32 — d (16,8) f32 += a (16,8) · b (8,8), factors as returned by to_tf32. */
 __device__ static inline void mma_tf32(float (&d)[4], const uint32_t (&a)[4],
                                        const uint32_t (&b)[2])
 {
@@ -71,7 +71,7 @@ __device__ static inline void mma_tf32(float (&d)[4], const uint32_t (&a)[4],
 #endif
 }
 
-/* to_tf32 — 10 bits of fraction, rounded to nearest, ties away from zero. */
+/* to_tf32 — keeps 10 bits of fraction, rounded to nearest, ties away from zero. */
 __device__ static inline uint32_t to_tf32(float x)
 {
 #ifdef CONVOY_EMU
@@ -84,9 +84,9 @@ __device__ static inline uint32_t to_tf32(float x)
 #endif
 }
 
-/* ldmatrix_x4 — four 8×8 matrices of 16-bit elements from shared memory. Lane 8m+j gives the
- * address (16-byte aligned) of row j of matrix m; r[m] gets row g, columns 2t,2t+1 of it. _trans:
- * of its transpose. */
+/* ldmatrix_x4 — loads four 8×8 matrices of 16-bit elements from shared memory. Lane 8m+j passes the
+ * address (16-byte aligned) of row j of matrix m; r[m] gets row g, columns 2t,2t+1 of it.
+ * ldmatrix_x4_trans does the same for the transpose. */
 __device__ static inline void ldmatrix_x4(uint32_t (&r)[4], shared_at row)
 {
 #ifdef CONVOY_EMU
@@ -113,7 +113,7 @@ __device__ static inline void ldmatrix_x4_trans(uint32_t (&r)[4], shared_at row)
 /* cp_async — copies 16 bytes from global to shared memory, both 16-byte aligned: the first
  * valid_bytes of them, then zeros. With 0, `from` is not read. The thread that copied may read them
  * after cp_wait, other threads after a barrier. cp_commit closes a group; cp_wait<N> waits until at
- * most the N newest groups are under way. */
+ * most the N newest groups are in progress. */
 __device__ static inline void cp_async(shared_at to, const void *from, int valid_bytes)
 {
 #ifdef CONVOY_EMU
@@ -141,18 +141,18 @@ template <int N> __device__ static inline void cp_wait(void)
 #endif
 }
 
-/* swizzle — the byte offset of 16-byte piece `piece` of row `row` in a tile of PIECES (a power of
- * two, ≥ 8) pieces a row. The eight rows that one matrix of ldmatrix reads lie in different banks.
- * */
+/* swizzle — returns the byte offset of 16-byte piece `piece` of row `row` in a tile of PIECES (a
+ * power of two, ≥ 8) pieces a row. The eight rows that one matrix of ldmatrix reads lie in
+ * different banks. */
 template <int PIECES> __device__ static inline int swizzle(int row, int piece)
 {
     static_assert(PIECES >= 8 && (PIECES & (PIECES - 1)) == 0, "rows of 128 bytes and more");
     return (row * PIECES + (piece ^ (row & 7))) * 16;
 }
 
-/* The same where the row is 8·n + (row & 7) and the piece is even + 0 or 1. (swizzled + (odd ^ row
- * & 7) · 16) is computed once for a lane; `even` is then added by an exclusive or with a constant.
- * */
+/* Returns the same if the row is 8·n + (row & 7) and the piece is even + 0 or 1. (swizzled + (odd ^
+ * row & 7) · 16) is computed once for a lane; `even` is then added by an exclusive or with a
+ * constant. */
 template <int PIECES>
 __device__ static inline shared_at swizzle_lane(shared_at tile, int row, int odd)
 {

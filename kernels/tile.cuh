@@ -1,14 +1,15 @@
-/* tile — tiles of 16-bit rows in shared memory, and the fragments that tensor cores take from them.
+/* tile — tiles of 16-bit rows in shared memory, and the fragments that tensor cores read from them.
  *
- * A row of a tile has D/8 pieces of 16 bytes, swizzled (tensor_core.cuh). Fragments are named by
- * how the tile holds a factor: frag_a of a tile (m,k), frag_a_trans of one (k,m); frag_b of one
- * (n,k), frag_b_trans of one (k,n). Used by attention and matmul; must not know either. */
+ * A row of a tile has D/8 pieces of 16 bytes, swizzled (tensor_core.cuh). The name of a fragment
+ * states how the tile holds the factor: frag_a for a tile (m,k), frag_a_trans for (k,m); frag_b for
+ * (n,k), frag_b_trans for (k,n). Used by attention and matmul; must not know either. */
 #ifndef CONVOY_KERNELS_TILE_CUH
 #define CONVOY_KERNELS_TILE_CUH
 
 #include "kernels/tensor_core.cuh"
 
-/* a of rows row … row+15 (row a multiple of 8) and columns 8·piece … 8·piece+15 (piece even). */
+/* Loads a: rows row … row+15 (row a multiple of 8) and columns 8·piece … 8·piece+15 (piece
+ * even). */
 template <int PIECES>
 __device__ static inline void frag_a(uint32_t (&a)[4], shared_at tile, int row, int piece)
 {
@@ -16,7 +17,7 @@ __device__ static inline void frag_a(uint32_t (&a)[4], shared_at tile, int row, 
     ldmatrix_x4(a,
                 swizzle_at<PIECES>(swizzle_lane<PIECES>(tile, lane % 16, lane / 16), row, piece));
 }
-/* The same of the transpose: rows of the tile are k … k+15, columns m = 8·piece … 8·piece+15. */
+/* Loads a of the transpose: rows of the tile are k … k+15, columns m = 8·piece … 8·piece+15. */
 template <int PIECES>
 __device__ static inline void frag_a_trans(uint32_t (&a)[4], shared_at tile, int k, int piece)
 {
@@ -25,7 +26,8 @@ __device__ static inline void frag_a_trans(uint32_t (&a)[4], shared_at tile, int
         a, swizzle_at<PIECES>(swizzle_lane<PIECES>(tile, lane / 16 * 8 + lane % 8, lane / 8 % 2), k,
                               piece));
 }
-/* b of 16 columns n … n+15 (b0: the first eight, b1: the others) and k = 8·piece … 8·piece+15. */
+/* Loads b: 16 columns n … n+15 (b0: the first eight, b1: the others) and k = 8·piece …
+ * 8·piece+15. */
 template <int PIECES>
 __device__ static inline void frag_b(uint32_t (&b0)[2], uint32_t (&b1)[2], shared_at tile, int n,
                                      int piece)
@@ -37,7 +39,7 @@ __device__ static inline void frag_b(uint32_t (&b0)[2], uint32_t (&b1)[2], share
                               piece));
     b0[0] = r[0], b0[1] = r[1], b1[0] = r[2], b1[1] = r[3];
 }
-/* The same of the transpose: rows of the tile are k … k+15, columns n = 8·piece … 8·piece+15. */
+/* Loads b of the transpose: rows of the tile are k … k+15, columns n = 8·piece … 8·piece+15. */
 template <int PIECES>
 __device__ static inline void frag_b_trans(uint32_t (&b0)[2], uint32_t (&b1)[2], shared_at tile,
                                            int k, int piece)
@@ -49,7 +51,7 @@ __device__ static inline void frag_b_trans(uint32_t (&b0)[2], uint32_t (&b1)[2],
     b0[0] = r[0], b0[1] = r[1], b1[0] = r[2], b1[1] = r[3];
 }
 
-/* frag_of_sums — d of two neighbouring 8-column tiles, rounded, as a of 16 columns of k. */
+/* frag_of_sums — rounds d of two neighbouring 8-column tiles to a of 16 columns of k. */
 template <typename T>
 __device__ static inline void frag_of_sums(uint32_t (&a)[4], const float (&left)[4],
                                            const float (&right)[4])

@@ -1,9 +1,9 @@
-/* vec_cpu — the vectors of the fast kernels: VEC_W floats, as wide as the ISA level has them, and
+/* vec_cpu — the vectors of the fast kernels: VEC_W floats, as wide as the ISA level supports, and
  * their functions. CPU_ISA 2: SSE4.2, 4 floats; 3: AVX2 and FMA, 8; 4: AVX-512, 16. CPU_NEON: 4.
  *
- * Included by *_cpu.c files only. GCC's vector type gives + - * / and comparisons; the rest is
+ * Included by *_cpu.c files only. GCC's vector type has + - * / and comparisons; the rest is
  * here. Sums over lanes have one fixed order. A partial vector has n < VEC_W elements: loads fill
- * with zeros, stores leave the other elements alone. Must not know operations or shapes. */
+ * with zeros, stores do not touch the other elements. Must not know operations or shapes. */
 #ifndef CONVOY_KERNELS_VEC_CPU_H
 #define CONVOY_KERNELS_VEC_CPU_H
 
@@ -24,24 +24,24 @@
 #endif
 
 typedef float vec __attribute__((vector_size(VEC_W * 4)));
-/* also what a comparison of two vec gives: 0 or -1 */
+/* also the result of a comparison of two vec: 0 or -1 */
 typedef int32_t veci __attribute__((vector_size(VEC_W * 4)));
 
 #if CPU_ISA == 4
 static inline vec vec_load(const float *p) { return (vec)_mm512_loadu_ps(p); }
 static inline void vec_store(float *p, vec x) { _mm512_storeu_ps(p, (__m512)x); }
-/* vec_stream — stores past the caches; p is aligned to a vector. vec_fence before another thread
- * reads. */
+/* vec_stream — stores past the caches; p is aligned to a vector. Call vec_fence before another
+ * thread reads. */
 static inline void vec_stream(float *p, vec x) { _mm512_stream_ps(p, (__m512)x); }
 static inline vec vec_set(float x) { return (vec)_mm512_set1_ps(x); }
 static inline vec vec_max(vec a, vec b)
 {
     return (vec)_mm512_max_ps((__m512)a, (__m512)b);
-} /* NaN in b stays */
+} /* a NaN in b stays */
 static inline vec vec_min(vec a, vec b)
 {
     return (vec)_mm512_min_ps((__m512)a, (__m512)b);
-} /* NaN in b stays */
+} /* a NaN in b stays */
 static inline vec vec_sqrt(vec a) { return (vec)_mm512_sqrt_ps((__m512)a); }
 static inline vec vec_round(vec a) { return (vec)_mm512_roundscale_ps((__m512)a, 8); }
 static inline vec vec_load_n(const float *p, int n)
@@ -76,10 +76,10 @@ static inline void vec_store_n(float *p, int n, vec x)
 #elif defined(CPU_NEON)
 static inline vec vec_load(const float *p) { return (vec)vld1q_f32(p); }
 static inline void vec_store(float *p, vec x) { vst1q_f32(p, (float32x4_t)x); }
-/* There is no such store of one vector: an ordinary one. */
+/* NEON has no store of one vector past the caches; this is an ordinary store. */
 static inline void vec_stream(float *p, vec x) { vec_store(p, x); }
 static inline vec vec_set(float x) { return (vec)vdupq_n_f32(x); }
-/* NaN in either stays */
+/* a NaN in a or b stays */
 static inline vec vec_max(vec a, vec b) { return (vec)vmaxq_f32((float32x4_t)a, (float32x4_t)b); }
 static inline vec vec_min(vec a, vec b) { return (vec)vminq_f32((float32x4_t)a, (float32x4_t)b); }
 static inline vec vec_sqrt(vec a) { return (vec)vsqrtq_f32((float32x4_t)a); }
@@ -116,17 +116,17 @@ static inline void vec_fence(void)
 #endif
 }
 
-/* vec_fma — a·b + c; one rounding where the ISA level has FMA. */
+/* vec_fma — returns a·b + c; one rounding if the ISA level has FMA. */
 static inline vec vec_fma(vec a, vec b, vec c) { return a * b + c; }
 
-/* vec_select — lane by lane: mask (0 or -1) ? a : b. */
+/* vec_select — returns, lane by lane: mask (0 or -1) ? a : b. */
 static inline vec vec_select(veci mask, vec a, vec b)
 {
     return (vec)((mask & (veci)a) | (~mask & (veci)b));
 }
 
-/* vec_shuffle — lane by lane: the lane of a, then of b, that `from` names (0 … 2·VEC_W - 1). `from`
- * is a compile-time constant. */
+/* vec_shuffle — returns, lane by lane, the lane of a, then of b, with the number in `from` (0 …
+ * 2·VEC_W - 1), a compile-time constant. */
 #if defined(__clang__)
 static inline __attribute__((always_inline)) vec vec_shuffle(vec a, vec b, veci from)
 {
@@ -140,8 +140,8 @@ static inline __attribute__((always_inline)) vec vec_shuffle(vec a, vec b, veci 
 #define vec_shuffle(a, b, from) __builtin_shuffle(a, b, from)
 #endif
 
-/* vec_sum, vec_top — sum (halves folded onto each other: lane i + lane i+W/2, and so on) and
- * maximum over lanes. */
+/* vec_sum, vec_top — return the sum and the maximum over lanes (halves folded onto each other: lane
+ * i + lane i+W/2, and so on). */
 #if CPU_ISA == 3
 static inline float vec_sum(vec x)
 {
@@ -178,16 +178,16 @@ static inline float vec_top(vec x)
 }
 #endif
 
-/* How many vectors a chain of dependent steps takes side by side, step by step. AVX-512's
+/* Number of vectors that a chain of dependent steps computes side by side, step by step. AVX-512's
  * processors overlap chains by themselves. */
 #define VEC_SOME (CPU_ISA == 4 ? 1 : 4)
 #define VEC_EACH(i, n) _Pragma("GCC unroll 4") for (int i = 0; i < (n); i++)
 
-/* vec_exp_low — e^x within about 1 ulp, for x ≤ 88.37, of n vectors in place (a constant where
- * inlined). Below -87.3 it is 0 (so exp(-inf) is 0); NaN stays NaN. x = k·ln2 + r with |r| ≤ ln2/2
+/* vec_exp_low — replaces n vectors by e^x within about 1 ulp, for x ≤ 88.37 (n is constant after
+ * inlining). Below -87.3 it is 0 (so exp(-inf) is 0); NaN stays NaN. x = k·ln2 + r with |r| ≤ ln2/2
  * in two steps (Cody, Waite 1980); e^r by a polynomial that is 1 at 0 (relative error 2.0e-9).
- * Where there is no scalef, k comes from adding 1.5·2^23 + 127: that leaves the exponent's bits of
- * 2^k in the lower bits of the sum. */
+ * Without scalef, k comes from adding 1.5·2^23 + 127: that leaves the exponent's bits of 2^k in the
+ * lower bits of the sum. */
 static inline __attribute__((always_inline)) void vec_exp_low(vec *x, const int n)
 {
     vec shifted[4], k[4], r[4], p[4];
@@ -214,7 +214,7 @@ static inline __attribute__((always_inline)) void vec_exp_low(vec *x, const int 
     VEC_EACH(i, n) x[i] = (vec)(~(veci)(x[i] < vec_set(-87.3f)) & (veci)p[i]);
 }
 
-/* vec_exp — the same for any x; above 88.37 it is clamped (2.3e38). */
+/* vec_exp — returns e^x for any x; above 88.37 it is clamped (2.3e38). */
 static inline vec vec_exp(vec x)
 {
     x = vec_min(vec_set(88.37f), x);
@@ -222,8 +222,8 @@ static inline vec vec_exp(vec x)
     return x;
 }
 
-/* vec_recip — 1/x within about 1 ulp, for x in [1e-30, 1e30]: where division is slow, an estimate
- * and a Newton step. */
+/* vec_recip — returns 1/x within about 1 ulp, for x in [1e-30, 1e30]; if division is slow, by an
+ * estimate and a Newton step. */
 static inline vec vec_recip(vec x)
 {
 #if CPU_ISA == 4
@@ -234,14 +234,14 @@ static inline vec vec_recip(vec x)
 #endif
 }
 
-/* vec_sigmoid — 1/(1+e^-x), at least e^-60. vec_tanh — computed from it; absolute error about 1e-7.
- * */
+/* vec_sigmoid — returns 1/(1+e^-x), at least e^-60. */
 static inline vec vec_sigmoid(vec x)
 {
     vec e = vec_min(vec_set(60.0f), -x);
     vec_exp_low(&e, 1);
     return vec_recip(vec_set(1.0f) + e);
 }
+/* vec_tanh — returns tanh(x) by vec_sigmoid; absolute error about 1e-7. */
 static inline vec vec_tanh(vec x)
 {
     return vec_fma(vec_set(2.0f), vec_sigmoid(x + x), vec_set(-1.0f));
@@ -250,14 +250,13 @@ static inline vec vec_tanh(vec x)
 #define VEC_GELU_A 0.797884560802865356f /* √(2/π) */
 #define VEC_GELU_B 0.044715f
 
-/* vec_gelu — 0.5u(1+tanh(z)), z = √(2/π)(u+0.044715u³), as u·sigmoid(2z);  vec_gelu_grad — its
- *   derivative. */
+/* vec_gelu — returns 0.5u(1+tanh(z)), z = √(2/π)(u+0.044715u³), as u·sigmoid(2z). */
 static inline vec vec_gelu(vec u)
 {
     vec z2 = u * vec_fma(u * u, vec_set(2 * VEC_GELU_A * VEC_GELU_B), vec_set(2 * VEC_GELU_A));
     return u * vec_sigmoid(z2);
 }
-/* n vectors of vec_gelu, to y; n a constant where inlined. */
+/* Writes n vectors of vec_gelu to y; n is constant after inlining. */
 static inline __attribute__((always_inline)) void vec_gelu_some(float *y, const float *x,
                                                                 const int n)
 {
@@ -269,6 +268,7 @@ static inline __attribute__((always_inline)) void vec_gelu_some(float *y, const 
     vec_exp_low(e, n);
     VEC_EACH(i, n) vec_store(y + i * VEC_W, u[i] * vec_recip(vec_set(1.0f) + e[i]));
 }
+/* vec_gelu_grad — returns the derivative of vec_gelu. */
 static inline vec vec_gelu_grad(vec u)
 {
     vec uu = u * u;

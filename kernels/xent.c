@@ -6,8 +6,8 @@
 
 #include "kernels/cpu.h"
 
-/* log Σ exp of n numbers, `step` apart. The maximum is subtracted first, so that nothing overflows.
- * */
+/* Returns log Σ exp of n numbers, `step` apart. The maximum is subtracted first, so that nothing
+ * overflows. */
 static double xent_log_sum_exp(const float *x, int64_t n, int64_t step)
 {
     double max = x[0], sum = 0;
@@ -18,7 +18,7 @@ static double xent_log_sum_exp(const float *x, int64_t n, int64_t step)
     return max + log(sum);
 }
 
-/* xent_slope — of a soft cap, at what it made. */
+/* xent_slope — returns the slope of a soft cap from its output. */
 static double xent_slope(double logit, float cap)
 {
     return cap > 0 ? 1 - logit / cap * (logit / cap) : 1;
@@ -61,7 +61,7 @@ void xent_part_plain(const struct cpu *cpu, const struct xent_part *a)
     }
 }
 
-/* log Σ exp of a row over all parts; *hit: the target's logit. */
+/* Returns log Σ exp of a row over all parts; *hit: the target's logit. */
 static double xent_join_row(const struct xent_join *a, int64_t n, double *hit)
 {
     const float *stats = (const float *)a->stats.data + 3 * n;

@@ -1,19 +1,19 @@
-/* xent — cross-entropy and its gradient (xent.h). A block takes a row. The first pass finds the
+/* xent — cross-entropy and its gradient (xent.h). A block processes a row. The first pass finds the
  * largest logit and the sum of exponentials together; a larger logit rescales the sum. The second
- * pass writes the gradient where the logits were. Sums are in float, in an order fixed by the
+ * pass writes the gradient in place of the logits. Sums are in float, in an order fixed by the
  * width.
  *
- * A row that fits stays on the chip between the passes: memory gives it once and takes it once. The
- * copy into shared memory is asynchronous and in STAGES parts, so the first pass begins when the
- * first part is there. A thread copies what it reads itself: no barrier orders the passes. Both
- * forms give the same bits. */
+ * A row that fits stays on the chip between the passes: it is read from memory once and written
+ * once. The copy into shared memory is asynchronous and in STAGES parts, so the first pass begins
+ * when the first part has arrived. Each thread copies its own elements: no barrier orders the
+ * passes. Both forms have the same bits. */
 #include "kernels/stride.cuh"
 #include "kernels/tensor_core.cuh" /* cp_async */
 
 constexpr int THREADS = 512, STAGES = 4;
 
 /* The most shared memory of a row: two blocks on a multiprocessor with 228 KiB, one with less.
- * REST: what a block needs beside it. */
+ * REST: the other shared memory of a block. */
 constexpr size_t ROW_BYTES_MOST = 112 * 1024, REST = 1024;
 
 /* The largest of some numbers, and the sum of e^(x - largest). */
@@ -40,7 +40,7 @@ __device__ static inline void soft_add(struct soft &s, const float (&x)[W])
         s.sum += exp_of<T>(x[j] - from);
 }
 
-/* log Σ e^x over a block, of each thread's part. */
+/* Returns log Σ e^x over a block; s is each thread's part. */
 __device__ static inline float soft_log(struct soft s)
 {
     float most = block_max(s.most);
@@ -59,8 +59,8 @@ template <typename T> __device__ static inline struct cut cut_of(const T *row, i
     return {head, head + (n - head) / WIDE<T> * WIDE<T>, n};
 }
 
-/* each_of_row — run(index, width) over a row by a block, in the order of each_piece between the
- * single elements. */
+/* each_before, each_piece, each_after — call run(index, width) for the single elements before the
+ * 16-byte pieces, for the pieces, and for the single elements after them. A block does one row. */
 template <typename Run> __device__ static inline void each_before(const struct cut &cut, Run run)
 {
     for (int i = (int)threadIdx.x; i < cut.head; i += THREADS)
@@ -77,6 +77,7 @@ template <typename Run> __device__ static inline void each_after(const struct cu
     for (int i = cut.body + (int)threadIdx.x; i < cut.n; i += THREADS)
         run(i, width<1>());
 }
+/* each_of_row — does the three in this order, for a whole row. */
 template <typename T, typename Run>
 __device__ static inline void each_of_row(const struct cut &cut, Run run)
 {
@@ -85,20 +86,20 @@ __device__ static inline void each_of_row(const struct cut &cut, Run run)
     each_after(cut, run);
 }
 
-/* What a row's gradient is made of. */
+/* The values that determine a row's gradient. */
 struct slope {
     float lse, scale;
     int target;        /* < 0: the row is ignored */
-    float inverse_cap; /* of a soft cap that made the logits; 0: none */
+    float inverse_cap; /* 1 / the soft cap that made the logits; 0: none */
 };
 
-/* The slope of a soft cap at a logit that it made; 1 without one. */
+/* Returns the slope of a soft cap at its output x; 1 without a soft cap. */
 __device__ static inline float cap_slope(float x, float inverse_cap)
 {
     return inverse_cap > 0 ? 1.0f - x * inverse_cap * (x * inverse_cap) : 1.0f;
 }
 
-/* W logits that a soft cap made become the gradient of what it read. */
+/* Replaces W logits, the outputs of a soft cap, by the gradients of its inputs. */
 template <typename T, int W>
 __device__ static inline void slope_of_capped(float (&x)[W], int i, const struct slope &s)
 {
@@ -109,7 +110,7 @@ __device__ static inline void slope_of_capped(float (&x)[W], int i, const struct
     }
 }
 
-/* W logits from element i on become their gradient. */
+/* Replaces W logits from element i on by their gradient. */
 template <typename T, int W>
 __device__ static inline void slope_of(float (&x)[W], int i, const struct slope &s)
 {
@@ -175,7 +176,7 @@ __device__ static inline int keep_row(T *kept, const T *row, const struct cut &c
     return span;
 }
 
-/* log Σ e^x of a row, from the copy that keep_row began. */
+/* Returns log Σ e^x of a row, from the copy that keep_row began. */
 template <typename T>
 __device__ static inline float kept_log(const T *kept, const struct cut &cut, int span)
 {
@@ -185,7 +186,7 @@ __device__ static inline float kept_log(const T *kept, const struct cut &cut, in
         load_n(x, kept + i);
         soft_add<T>(s, x);
     };
-    auto stage = [&](auto left) { /* groups that may still be under way */
+    auto stage = [&](auto left) { /* groups that may still be in progress */
                                   constexpr int K = STAGES - 1 - decltype(left)::value;
                                   cp_wait<decltype(left)::value>();
                                   each_piece<T>(cut.head + K * span,
@@ -201,7 +202,7 @@ __device__ static inline float kept_log(const T *kept, const struct cut &cut, in
     return soft_log(s);
 }
 
-/* The same as xent_row with want_grad, for a row that fits into shared memory. */
+/* Does the same as xent_row with want_grad, for a row that fits into shared memory. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS, 2)
     xent_row_kept(T *logits, float *losses, const int32_t *targets, int v, int64_t stride,
@@ -258,18 +259,18 @@ template <typename T> struct part_args {
     int64_t stride, stats_stride;
     int v_first, v_n, parts;
     float scale;
-    const struct step_scalars *scalars; /* read it there; NULL: `scale` has it */
+    const struct step_scalars *scalars; /* scalars on the device; NULL: `scale` is used */
     float inverse_cap;
 };
 
-/* The column that a target has in this part; -1: it is another part's. */
+/* Returns the column of a target in this part; -1: the target is in another part. */
 template <typename T> __device__ static inline int part_column(const struct part_args<T> &a, int n)
 {
     int target = a.targets[n];
     return target >= a.v_first && target - a.v_first < a.v_n ? target - a.v_first : -1;
 }
 
-/* A block takes a row. */
+/* A block processes a row. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS) xent_part_row(struct part_args<T> a)
 {
@@ -307,7 +308,7 @@ extern "C" int xent_part_cuda(const struct cuda *cuda, const struct xent_part *a
     });
 }
 
-/* log Σ e^x of row n over all parts; *hit: the target's logit. */
+/* Returns log Σ e^x of row n over all parts; *hit: the target's logit. */
 template <typename T>
 __device__ static inline float join_log(const struct part_args<T> &a, int n, float *hit)
 {
@@ -325,7 +326,7 @@ __device__ static inline float join_log(const struct part_args<T> &a, int n, flo
     return most + logf(sum);
 }
 
-/* As slope_of for a row that is not ignored; target -1: it is another part's. */
+/* Does the same as slope_of for a row that is not ignored; target -1: it is in another part. */
 template <typename T, int W>
 __device__ static inline void part_slope(float (&x)[W], int i, const struct slope &s)
 {
@@ -388,7 +389,7 @@ template <typename T> struct qa_args {
     float *losses;
     const int32_t *labels[2];
     float scale[2];
-    const struct step_scalars *scalars; /* read it there; NULL: `scale` has it */
+    const struct step_scalars *scalars; /* scalars on the device; NULL: `scale` is used */
     int64_t t;
 };
 

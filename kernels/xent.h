@@ -7,7 +7,7 @@
 /* xent — a row of logits against one target.
  *   loss[n] = log Σ_v exp(logit[n,v]) - logit[n,target[n]]
  *   dlogit[n,v] = scale·(softmax[n,v] - [v == target[n]])
- *   With cap > 0, where softcap made the logits, the gradient is of what softcap read:
+ *   With cap > 0, if softcap made the logits, the gradient is for the input of softcap:
  *   dlogit[n,v] is multiplied by 1 - (logit[n,v]/cap)².
  * out  losses (N) f32  0 where target < 0: that row is ignored, and its gradient is 0 too
  * i/o  logits (N,V)  row stride `stride` ≥ V; replaced by dlogits when want_grad; the padding V …
@@ -35,11 +35,11 @@ struct qa_xent {
     float scale_start, scale_end;
 };
 
-/* xent_part — what one part of the vocabulary, columns [v_first, v_first + v_n), adds to xent: of
- * each row the largest logit, Σ exp(logit - largest), and the target's logit. xent_join makes
- * losses and gradients of the numbers of all parts.
- * out  stats (N,3) f32  (largest, sum, target's logit). The last is -inf where the target lies in
- *      another part. Where target < 0, the row is not read and has (-inf, 0, -inf)
+/* xent_part — computes the share of one part of the vocabulary, columns [v_first, v_first + v_n),
+ * in xent: for each row the largest logit, Σ exp(logit - largest), and the target's logit.
+ * xent_join makes losses and gradients from the numbers of all parts.
+ * out  stats (N,3) f32  (largest, sum, target's logit). The last is -inf if the target lies in
+ *      another part. If target < 0, the row is not read and has (-inf, 0, -inf)
  * in   logits (N,v_n)  row stride `stride` >= v_n; column v of a row is number v_first + v of the
  *      vocabulary
  *      targets (N) i32  numbers of the whole vocabulary
@@ -49,13 +49,13 @@ struct xent_part {
     int64_t n, v_first, v_n, stride;
 };
 
-/* xent_join — xent over a vocabulary in `parts` parts, of which this call has the logits of one.
+/* xent_join — xent over a vocabulary in `parts` parts; this call has the logits of one part.
  *   loss[n] = log Σ_v exp(logit[n,v]) - logit[n,target[n]]   over all parts
- *   dlogit[n,v] = scale·(softmax[n,v] - [v_first + v == target[n]])   of the own columns; with
+ *   dlogit[n,v] = scale·(softmax[n,v] - [v_first + v == target[n]])   for the own columns; with
  *   cap as in xent
  * out  losses (N) f32  the same bits for each part; 0 where target < 0
  * i/o  logits (N,v_n)  as in xent_part; replaced by dlogits when want_grad, else not read
- * in   stats (parts,N,3) f32  xent_part's, of all parts in one order; parts are `stats_stride`
+ * in   stats (parts,N,3) f32  from xent_part, all parts in one order; parts are `stats_stride`
  *      elements apart, 0: 3·N
  *      targets (N) i32
  * Tolerance to xent over the whole vocabulary: nmse 1e-12. Source Shoeybi et al. 2019,

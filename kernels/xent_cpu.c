@@ -1,11 +1,11 @@
 /* xent_cpu — fast cross-entropy: one exponential for each element.
  *
- * A row is taken in blocks of BLOCK_ELEMS: the largest so far, then e = exp(x - largest), summed
- * and, for the gradient, stored in place of x. When log Σ exp of the row is known, a second pass
+ * A row is processed in blocks of BLOCK_ELEMS: the largest so far, then e = exp(x - largest),
+ * summed and, for the gradient, stored in place of x. After log Σ exp of the row, a second pass
  * over the row (still in the second-level cache) multiplies each block by scale·exp(its largest -
- * log Σ exp). Of a vocabulary in parts, the second pass takes the exponential again: the logits
- * stay as they are until the other parts' sums are there. It does the same with a soft cap: the
- * cap's slope is computed from the logits. */
+ * log Σ exp). For a vocabulary in parts, the second pass computes the exponential again: the logits
+ * stay unchanged until the sums of the other parts have arrived. It does the same with a soft cap:
+ * the cap's slope is computed from the logits. */
 #include "kernels/xent.h"
 
 #include <math.h>
@@ -33,7 +33,7 @@ static float block_max(const float *x, int64_t n)
 
 static inline vec exp_down(vec x) { return exp2_vec(x * vec_set((float)EXP2_LOG2E)); }
 
-/* Σ exp(x - max); e, when given, takes the terms (may be x). */
+/* Returns Σ exp(x - max); e, if not NULL, receives the terms (may be x). */
 static double block_exp(const float *x, float *e, int64_t n, float max)
 {
     vec s0 = {0}, s1 = {0}, m = vec_set(max);
@@ -64,8 +64,8 @@ static void block_scale(float *x, int64_t n, float factor)
         x[i] *= factor;
 }
 
-/* row_log — log Σ exp of a row. With `maxima`, which holds a float for each block, the terms are
- * left in place of the logits. */
+/* row_log — returns log Σ exp of a row. With `maxima`, which holds a float for each block, the
+ * terms are left in place of the logits. */
 static double row_log(float *row, int64_t v, float *maxima)
 {
     double sum = 0;
@@ -85,7 +85,7 @@ static double row_log(float *row, int64_t v, float *maxima)
     return max + log(sum);
 }
 
-/* row_grad — the gradient of a row from the terms that row_log left there. */
+/* row_grad — computes the gradient of a row from the terms that row_log left there. */
 static void row_grad(float *row, int64_t v, double lse, float scale, const float *maxima)
 {
     float factor = 0;
@@ -97,15 +97,15 @@ static void row_grad(float *row, int64_t v, double lse, float scale, const float
     }
 }
 
-/* target_grad — from double: when the answer is nearly certain, the difference to 1 matters. cap:
- * of a soft cap that made the logits; 0: none. */
+/* target_grad — returns the target's gradient, computed in double: when the answer is nearly
+ * certain, the difference to 1 matters. cap: the soft cap that made the logits; 0: none. */
 static float target_grad(double hit, double lse, float scale, float cap)
 {
     double slope = cap > 0 ? 1 - hit / cap * (hit / cap) : 1;
     return (float)(scale * expm1(hit - lse) * slope);
 }
 
-/* One row in place; `maxima` as in row_log. Returns the loss. */
+/* Processes one row in place; `maxima` as in row_log. Returns the loss. */
 static float row_xent(float *row, int64_t v, int64_t target, float scale, bool want_grad,
                       float *maxima)
 {
@@ -122,7 +122,7 @@ static float row_xent(float *row, int64_t v, int64_t target, float scale, bool w
     return (float)(lse - hit);
 }
 
-/* grad_again — the gradient of a row in place, with the exponential taken again. A logit far below
+/* grad_again — computes the gradient of a row in place, with new exponentials. A logit far below
  * log Σ exp gets 0. */
 static void grad_again(float *row, int64_t n, double lse, float scale)
 {
@@ -142,7 +142,7 @@ static inline vec grad_of(vec x, vec lse, vec scale, vec inverse_cap)
     return scale * exp_down(x - lse) * (vec_set(1) - part * part);
 }
 
-/* grad_capped — the same after a soft cap. */
+/* grad_capped — does the same after a soft cap. */
 static void grad_capped(float *row, int64_t n, double lse, float scale, float cap)
 {
     vec from = vec_set((float)lse), factor = vec_set(scale), inverse = vec_set(1 / cap);
@@ -222,7 +222,7 @@ void CPU_FN(xent_part)(const struct cpu *cpu, const struct xent_part *a)
     thread_pool_run(cpu->pool, cpu_parts(a->n, 1), xent_part_row, &work);
 }
 
-/* log Σ exp of row n over all parts; *hit: the target's logit. */
+/* Returns log Σ exp of row n over all parts; *hit: the target's logit. */
 static double join_log(const struct xent_join *a, int64_t n, double *hit)
 {
     const float *stats = (const float *)a->stats.data + 3 * n;
@@ -270,8 +270,8 @@ void CPU_FN(xent_join)(const struct cpu *cpu, const struct xent_join *a)
 
 /* ---- the two ends of an answer ---- */
 
-/* Start (i even) or end (odd) of sample i/2: its T numbers are gathered, treated as a row, and
- * scattered. */
+/* Processes start (i even) or end (odd) of sample i/2: its T numbers are copied to a row,
+ * processed, and copied back. */
 static void qa_xent_row(void *arg, int i, int thread_i)
 {
     const struct xent_work *work = arg;

@@ -17,7 +17,7 @@
 
 #define CACHE_KEY_HEX 32
 #define CACHE_LEFTOVER_MS (24 * 3600 * 1000LL)
-/* A file changed within this time may change again without its time telling; its key is not
+/* A file changed within this time may change again without a new time stamp; its key is not
  * kept. */
 #define CACHE_SETTLED_NS 2000000000LL
 
@@ -56,7 +56,7 @@ static XXH128_hash_t stat_add(XXH128_hash_t sum, const struct data_file *file)
     return XXH3_128bits(facts, sizeof facts);
 }
 
-/* Identifies files by their metadata, without reading them, and the tokenizer. */
+/* Identifies files by their metadata, without reading them, and by the tokenizer. */
 static struct shard_key stat_key(const struct encode_config *config, const struct data_file *text,
                                  int64_t n)
 {
@@ -101,7 +101,7 @@ static bool is_settled(const struct data_file *file, int64_t settled_ns)
     return file->modified_ns <= settled_ns && file->changed_ns <= settled_ns;
 }
 
-/* Without a memo the next start only has to read the texts. */
+/* Writes a memo. Without it the next start only has to read the texts. */
 static void memo_write(const char *path, const struct data_file *text, int64_t n,
                        struct shard_key key)
 {
@@ -117,10 +117,10 @@ static void memo_write(const char *path, const struct data_file *text, int64_t n
     status_clear();
 }
 
-/* ---- which token files were checked ---- */
+/* ---- records of the token files that were checked ---- */
 
-/* Names the memo of a token file and sets its text, which has the checksum. False: the file has
- * gone, or is no longer the mapped one. */
+/* Computes the name of the memo of a token file and its text, which has the checksum. False: the
+ * file has gone, or is no longer the mapped one. */
 static bool name_check(const char *dir, const char *path, const struct shard *shard,
                        char memo_out[FILE_PATH_MAX], char text_out[CACHE_KEY_HEX + 2],
                        struct data_file *file_out)
@@ -145,7 +145,8 @@ static bool name_check(const char *dir, const char *path, const struct shard *sh
     return false;
 }
 
-/* is_made: this process has made the file, and no other writes to it. */
+/* Records that a file was checked. is_made: this process has made the file, and no other writes to
+ * it. */
 static void remember_check(const char *dir, const char *path, const struct shard *shard,
                            bool is_made)
 {
@@ -159,7 +160,7 @@ static void remember_check(const char *dir, const char *path, const struct shard
     status_clear();
 }
 
-/* Joins CACHE_DIR and the folder of tokens; false: nothing is kept there. */
+/* Joins CACHE_DIR and the folder of tokens; false: nothing is kept. */
 static bool name_dir(const char *cache_dir, char out[FILE_PATH_MAX])
 {
     if (cache_dir == NULL || cache_dir[0] == '\0')

@@ -1,8 +1,8 @@
 /* corpus — see corpus.h. It joins the files found by data_file and the token files of cache, all
  * mapped.
  *
- * A part is a token file that DATA names, one made from consecutive texts, or Megatron's two files.
- * Between two parts is one end of text, unless the files already have one there. */
+ * A part is a token file of DATA, a token file made from consecutive texts, or Megatron's two
+ * files. Between two parts is one end of text, unless the files already have one there. */
 #include "data/corpus.h"
 
 #include <stdlib.h>
@@ -23,29 +23,29 @@
 #include "data/shard.h"
 #include "data/tokenizer/gpt2.h"
 
-/* Consecutive texts of at most so many bytes become one token file, whose header can always
- * count their tokens. A compressed file becomes a token file of its own, because its number of
- * tokens is not known before. */
+/* Consecutive texts of at most this size become one token file, whose header can always count their
+ * tokens. A compressed file becomes its own token file, because its number of tokens is unknown
+ * before. */
 #define CORPUS_RUN_BYTES ((int64_t)INT32_MAX)
 
 /* A start itself checks token files of at most this many bytes together; others are checked in the
  * background. */
 #define CORPUS_CHECKED_BYTES ((size_t)64 << 20)
 
-/* Ids of the fingerprint, in blocks that lie evenly in the sequence. */
+/* Ids of the fingerprint, in blocks that are evenly spread over the sequence. */
 enum { SAMPLE_BLOCKS = 64, SAMPLE_IDS = 4096 };
 
 struct corpus_part {
-    struct shard shard;       /* of Megatron files only the ids */
+    struct shard shard;       /* Megatron files: only the ids */
     struct megatron megatron; /* empty: a token file */
-    const char *path;         /* of its first file, for messages */
-    bool is_made;             /* from texts, and checked */
-    char *file;               /* of the token file, given or made; Megatron: of the .bin */
+    const char *path;         /* path of the part's first file, for messages */
+    bool is_made;             /* made from texts, and checked */
+    char *file;               /* path of the token file, from DATA or made; Megatron: of the .bin */
     const char *idx;          /* Megatron: path of the index */
     int64_t first;            /* position of its first id in the sequence */
 };
 
-/* What a message about an id that is out of range names. */
+/* The facts for a message about an id that is out of range. */
 struct corpus_vocab {
     int64_t ids, tokenizer_ids;
     char tokenizer[256];
@@ -56,7 +56,7 @@ struct corpus {
     struct corpus_part *part;
     int64_t parts_n;
     int64_t tokens;
-    uint32_t end; /* of text */
+    uint32_t end; /* id of the end of text */
     struct corpus_vocab vocab;
     uint64_t fingerprint;
     struct shard_checker *checker; /* NULL: all files are checked */
@@ -103,8 +103,8 @@ static bool is_text(const struct data_file *file)
 
 static bool is_plain(const struct data_file *file) { return is_text(file) && !file->is_packed; }
 
-/* How many of files[0, n) form the next part: one token file, or consecutive texts of one kind, so
- * that all documents of a part are records or none is. */
+/* Returns the number of files[0, n) that form the next part: one token file, or consecutive texts
+ * of one kind, so that all documents of a part are records or none is. */
 static int64_t run_files(const struct data_file *files, int64_t n)
 {
     int64_t run = 1, bytes = files[0].bytes;
@@ -162,7 +162,7 @@ static bool corpus_progress_run(void *arg, int64_t bytes_done, int64_t bytes_tot
                                       progress->before_bytes + bytes_done, progress->total_bytes);
 }
 
-/* Megatron's ids are read where they lie. */
+/* Opens Megatron's files; their ids are read in place. */
 static enum status part_open_megatron(struct corpus_part *part, const struct data_file *file)
 {
     TRY(megatron_open(file->path, file->pair->path, &part->megatron));
@@ -174,7 +174,7 @@ static enum status part_open_megatron(struct corpus_part *part, const struct dat
     return ST_OK;
 }
 
-/* Checks the first ids of a part, which are read anyway: a file made for another vocabulary is
+/* Checks the first ids of a part, which are read anyway: so a file made for another vocabulary is
  * found before other files are opened. */
 static enum status check_beginning(const struct corpus_part *part,
                                    const struct corpus_config *config)
@@ -220,7 +220,8 @@ static void part_close(struct corpus_part *part)
     *part = (struct corpus_part){0};
 }
 
-/* check_tokenizer — before any text is read: have texts one? Files with ids need none. */
+/* check_tokenizer — checks, before any text is read, that texts have a tokenizer. Files with ids
+ * need none. */
 static enum status check_tokenizer(const struct data_file_list *files,
                                    const struct corpus_config *config)
 {
@@ -250,7 +251,7 @@ static enum status parts_open(struct corpus *corpus, const struct corpus_config 
     return ST_OK;
 }
 
-/* Checks the given token files whose checksums are not known to be right, or starts to. */
+/* Checks the token files of DATA whose checksums are not recorded as right, or starts to. */
 static enum status parts_check(struct corpus *corpus, const struct corpus_config *config)
 {
     struct shard_checker_file *files = memory_new((size_t)corpus->parts_n, sizeof *files);
@@ -340,7 +341,8 @@ static enum status sample_all(const struct corpus *corpus, XXH3_state_t *hash)
     return ST_OK;
 }
 
-/* Also finds most data made for another vocabulary before the first step. */
+/* Computes the fingerprint. It also finds most data made for another vocabulary before the first
+ * step. */
 static enum status fingerprint(struct corpus *corpus)
 {
     XXH3_state_t *hash = file_hash_new();
@@ -437,7 +439,7 @@ bool corpus_file(const struct corpus *corpus, int64_t file_i, struct corpus_file
     return false;
 }
 
-/* part_of — the last part that begins at or before the position. */
+/* part_of — returns the last part that begins at or before the position. */
 static const struct corpus_part *part_of(const struct corpus *corpus, int64_t at)
 {
     int64_t low = 0, high = corpus->parts_n;
@@ -476,7 +478,7 @@ enum status corpus_read(const struct corpus *corpus, int64_t first, int64_t n, i
 
 #define NOWHERE INT64_MAX
 
-/* Returns where the document of a record or file begins whose first id is at `first`. */
+/* Returns the beginning of the document of a record or file whose first id is at `first`. */
 static int64_t begin_of(const struct corpus *corpus, int64_t first)
 {
     if (first == 0)
@@ -580,7 +582,7 @@ struct corpus_reading {
     int64_t text_bytes;
 };
 
-/* Gives the ids [first, end) of a file. */
+/* Passes on the ids [first, end) of a file. */
 static enum status put_ids(struct corpus_reading *to, const struct shard *shard, int64_t first,
                            int64_t end)
 {
@@ -697,7 +699,7 @@ struct corpus_writing {
     struct shard_writer *shard;
     struct megatron_writer *megatron; /* one of the two */
     struct shard_scan *scan;
-    uint32_t end; /* of text */
+    uint32_t end; /* id of the end of text */
     bool is_record;
     int64_t records, ends; /* records, and ends of text in them */
 };
@@ -727,7 +729,7 @@ static enum status check_input(const struct data_file_list *files, const char *o
     return ST_OK;
 }
 
-/* Refuses what this program has not written: OUT would replace it. */
+/* Refuses a file that this program has not written: OUT would replace it. */
 static enum status check_token_file(const char *out_path)
 {
     const uint32_t magic = SHARD_MAGIC, wide = SHARD_MAGIC_WIDE;
@@ -738,7 +740,8 @@ static enum status check_token_file(const char *out_path)
     return file_check_own("OUT", out_path, what, &wide, sizeof wide);
 }
 
-/* The same for both files of Megatron. The .bin has no mark: its index must belong to it. */
+/* Refuses other files like check_token_file, for both files of Megatron. The .bin has no mark: its
+ * index must belong to it. */
 static enum status check_megatron(const char *idx_path, const struct data_file_list *files)
 {
     char bin_path[FILE_PATH_MAX];

@@ -78,8 +78,8 @@ static void list_close_up(struct data_file_list *list)
 
 static enum status walk(struct data_file_list *list, const char *dir, int depth);
 
-/* walk_entry — one name in a folder, or one match of a glob. Links to nothing or to a folder are
- * skipped, and everything that is neither file nor folder. */
+/* walk_entry — adds one name in a folder, or one match of a glob. Links to nothing or to a folder
+ * are skipped, and everything that is neither file nor folder. */
 static enum status walk_entry(struct data_file_list *list, const char *path, int depth)
 {
     struct stat link, info;
@@ -97,7 +97,8 @@ static enum status walk_entry(struct data_file_list *list, const char *path, int
     return ST_OK;
 }
 
-/* next_entry — NULL at the end, or with *st set when reading the folder fails. */
+/* next_entry — reads the next entry; NULL at the end, or with *st set if reading the folder
+ * fails. */
 static struct dirent *next_entry(DIR *handle, const char *dir, enum status *st)
 {
     errno = 0;
@@ -178,12 +179,12 @@ static void drop_twins(struct data_file_list *list)
 
 /* ---- kinds ---- */
 
-/* One byte in so many may not be text; more are refused, or logged. */
+/* One byte in this many may be no text; with more such bytes a file is refused, or logged. */
 #define DATA_FILE_BAD_REFUSED 10
 #define DATA_FILE_BAD_WARNED 1000
-#define DATA_FILE_SAMPLES 16 /* read from each text, evenly spread … */
+#define DATA_FILE_SAMPLES 16 /* samples of each text, evenly spread */
 #define DATA_FILE_SAMPLE_BYTES (1 << 14)
-#define DATA_FILE_SAMPLED_MAX 256 /* … of at most so many files; else only the beginnings */
+#define DATA_FILE_SAMPLED_MAX 256 /* texts that are sampled; of further ones only the beginnings */
 #define DATA_FILE_FRAMES_MAX 64   /* skippable frames before the first zstd frame */
 
 static bool ends(const char *path, const char *suffix)
@@ -192,7 +193,7 @@ static bool ends(const char *path, const char *suffix)
     return n >= k && strcasecmp(path + n - k, suffix) == 0;
 }
 
-/* other_name — "x.idx" or "x.bin" → the other of the two. */
+/* other_name — turns "x.idx" or "x.bin" into the other of the two. */
 static enum status other_name(const char *path, const char *suffix, char out[FILE_PATH_MAX])
 {
     if (!text_format(out, FILE_PATH_MAX, "%.*s%s", (int)strlen(path) - 4, path, suffix))
@@ -216,8 +217,8 @@ static enum status make_pair(struct data_file *idx, const char *bin_path)
     return ST_OK;
 }
 
-/* bin_or_pair — a .bin that is not an llm.c file: with an index beside it, it is Megatron's, and
- * the index is listed for both. */
+/* bin_or_pair — classifies a .bin that is not an llm.c file: with an index next to it, it is
+ * Megatron's, and the index is listed for both. */
 static enum status bin_or_pair(struct data_file *file)
 {
     char idx_path[FILE_PATH_MAX];
@@ -240,8 +241,8 @@ static enum status bin_or_pair(struct data_file *file)
     return st;
 }
 
-/* is_packed — does it begin with a zstd frame, perhaps after frames that zstd skips (pzstd writes
- * one)? lz4 files have such frames too. */
+/* is_packed — returns true if it begins with a zstd frame, perhaps after frames that zstd skips
+ * (pzstd writes one). lz4 files have such frames too. */
 static bool is_packed(int fd, const uint8_t *head, size_t n)
 {
     uint8_t next[SNIFF_FRAME_BYTES];
@@ -316,8 +317,8 @@ static enum status kind_of(struct data_file *file, int fd, const uint8_t *head, 
     return ST_OK;
 }
 
-/* warn_table — a table is learnt as any text, header and separators with it. Warns of the first one
- * only, and counts the others in *tables_n. */
+/* warn_table — warns of a table, which is learnt like any text, with header and separators. Warns
+ * of the first one only, and counts the others in *tables_n. */
 static void warn_table(const struct data_file *file, int64_t *tables_n)
 {
     static const char *const names[] = {".csv", ".tsv", ".tab", ".psv"};
@@ -332,7 +333,7 @@ static void warn_table(const struct data_file *file, int64_t *tables_n)
                      file->path, names[i], SNIFF_EXPORT);
 }
 
-/* count_plain — the beginning of a plain file, and samples evenly spread. */
+/* count_plain — counts the beginning of a plain file, and samples evenly spread. */
 static enum status count_plain(const struct data_file *file, int fd, bool is_thorough,
                                struct sniff_count *count)
 {
@@ -350,7 +351,7 @@ static enum status count_plain(const struct data_file *file, int fd, bool is_tho
     return ST_OK;
 }
 
-/* count_packed — the beginning of the uncompressed text. */
+/* count_packed — counts the beginning of the uncompressed text. */
 static enum status count_packed(const struct data_file *file, struct sniff_count *count)
 {
     static _Thread_local uint8_t sample[DATA_FILE_SAMPLE_BYTES];
@@ -364,7 +365,8 @@ static enum status count_packed(const struct data_file *file, struct sniff_count
     return st;
 }
 
-/* check_text — text is UTF-8. A few other bytes are trained on as they are; many are refused. */
+/* check_text — checks that text is UTF-8. A few other bytes are trained on as they are; many are
+ * refused. */
 static enum status check_text(const struct data_file *file, int fd, bool is_thorough)
 {
     struct sniff_count count = {0};
@@ -387,7 +389,7 @@ static enum status check_text(const struct data_file *file, int fd, bool is_thor
     return ST_OK;
 }
 
-/* Both files of a Megatron pair give the same index: it is listed once. */
+/* Looks into all files. Both files of a Megatron pair lead to the same index: it is listed once. */
 static enum status look_inside_all(struct data_file_list *list)
 {
     bool any = false;
@@ -419,7 +421,7 @@ static enum status look_inside_all(struct data_file_list *list)
     return ST_OK;
 }
 
-/* A file, a folder, a glob or an address. */
+/* Finds a file, the files of a folder or a glob, or an address. */
 static enum status find(const char *data, const struct data_file_config *config,
                         struct data_file_list *list)
 {
@@ -457,7 +459,7 @@ static enum status find(const char *data, const struct data_file_config *config,
         qsort(list->item, (size_t)list->n, sizeof *list->item, by_path);
         drop_twins(list);
     }
-    /* Leaves out empty files, whether they were named, in a folder or matched by a glob. */
+    /* Leaves out empty files, also if DATA names them. */
     int64_t dropped = 0;
     if (list->n == 0)
         return FAIL(ST_NO_INPUT, "no files found in %s (hidden ones are not read); check the path",
@@ -475,7 +477,8 @@ static enum status find(const char *data, const struct data_file_config *config,
     return look_inside_all(list);
 }
 
-/* "a,b" is a, then b; but an existing file with commas in its name is that file. */
+/* Finds the files of "a,b": a, then b; but an existing file with commas in its name is that
+ * file. */
 static enum status find_all(const char *data, const struct data_file_config *config,
                             struct data_file_list *list)
 {

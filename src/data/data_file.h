@@ -1,4 +1,4 @@
-/* data_file — which files DATA names, in which order, and of which kind each is.
+/* data_file — the files of DATA, their order, and the kind of each.
  *
  * DATA is one of these, or several separated by commas:
  *   - a file;
@@ -7,8 +7,8 @@
  *   - a glob, whose matches count as if they were in one folder;
  *   - an http(s) address (fetch.h).
  *
- * Within each the order is that of the bytes of the paths. A file that one folder or glob reaches
- * by several names counts once. It must not know tokens. */
+ * Within each the order is the order of the bytes of the paths. A file that one folder or glob
+ * reaches by several names counts once. It must not know tokens. */
 #ifndef CONVOY_DATA_DATA_FILE_H
 #define CONVOY_DATA_DATA_FILE_H
 
@@ -22,7 +22,7 @@ struct data_file_config {
     const char *data;
     const char *cache_dir;  /* where downloads are kept */
     bool allows_local_urls; /* also addresses of this machine and of private networks */
-    /* while downloading; NULL allowed; returns false to stop: then ST_RETRY */
+    /* called while downloading; NULL allowed; returns false to stop: then ST_RETRY */
     bool (*progress)(void *arg, int64_t bytes_done, int64_t bytes_total);
     void *progress_arg;
 };
@@ -51,14 +51,14 @@ struct data_file_list {
     size_t cap;
 };
 
-/* data_file_find — at least one file, none of them empty; downloads addresses first. Fails
- * ST_NO_INPUT: missing, not readable, not a regular file, nothing found; ST_BAD_DATA: empty, or
- * of a format that is not read. */
+/* data_file_find — finds at least one file, none of them empty; downloads addresses first. Fails
+ * ST_NO_INPUT: missing, not readable, not a regular file, nothing found; ST_BAD_DATA: empty, or of
+ * a format that is not read. */
 enum status data_file_find(const struct data_file_config *config, struct data_file_list *out);
-/* data_file_is_here — is everything that data names on this machine? Addresses count as present,
- * and files that cannot be read too. */
+/* data_file_is_here — returns true if all files of `data` are on this machine. Addresses count as
+ * present, and files that cannot be read too. */
 bool data_file_is_here(const char *data);
-void data_file_free(struct data_file_list *list);      /* accepts a zeroed one, twice */
+void data_file_free(struct data_file_list *list); /* accepts a zeroed list; may be called twice */
 int64_t data_file_bytes(const struct data_file *file); /* with its pair */
 
 #endif

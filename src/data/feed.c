@@ -34,7 +34,7 @@ struct feed_part {
     struct squad_window_set *windows;
     int64_t samples; /* in its own epoch */
     int64_t tokens;
-    uint64_t seed; /* of its order */
+    uint64_t seed; /* seed of its order */
     uint64_t fingerprint;
     double weight;
 };
@@ -42,10 +42,10 @@ struct feed_part {
 struct feed {
     enum feed_task task;
     int64_t seq_tokens;
-    int64_t samples; /* an epoch */
+    int64_t samples; /* samples of an epoch */
     int64_t tokens;
     int64_t vocab;
-    int64_t separator[2]; /* of documents; -1: none */
+    int64_t separator[2]; /* ids between documents; -1: none */
     bool knows_documents;
     uint64_t seed;
     bool is_shuffled;
@@ -56,8 +56,9 @@ struct feed {
     uint64_t fingerprint;
 };
 
-/* feed_take_separators — a file of ids may have been made with either: llm.c's have the end of text
- * before each document, and those for Llama 3 the beginning. */
+/* feed_take_separators — sets both separators, because a file of ids may have been made with
+ * either: llm.c's files have the end of text before each document, and files for Llama 3 the
+ * beginning. */
 static enum status feed_take_separators(struct feed *feed, const struct feed_config *config)
 {
     const struct tokenizer *tokenizer = config->tokenizer;
@@ -146,7 +147,7 @@ static enum status feed_open_squad(struct feed_part *part, const struct feed_con
     return ST_OK;
 }
 
-/* feed_open_part — DATA, or one part of a mixture. */
+/* feed_open_part — opens DATA, or one part of a mixture. */
 static enum status feed_open_part(struct feed *feed, const struct feed_config *config,
                                   const char *data)
 {
@@ -179,8 +180,8 @@ static enum status feed_open_mix(struct feed *feed, const struct feed_config *co
     return ST_OK;
 }
 
-/* feed_open_data — an existing file of exactly this name is that file, even with commas or
- * colons. */
+/* feed_open_data — opens DATA. An existing file of exactly this name is that file, even with commas
+ * or colons. */
 static enum status feed_open_data(struct feed *feed, const struct feed_config *config)
 {
     struct mix mix = {0};
@@ -292,7 +293,7 @@ uint64_t feed_order(const struct feed *feed)
 }
 int64_t feed_epoch(const struct feed *feed, int64_t first) { return first / feed->samples; }
 
-/* File file_i of one part. */
+/* Finds file file_i of one part. */
 static bool part_file(const struct feed_part *part, int64_t file_i, struct feed_file *out)
 {
     struct corpus_file file;
@@ -351,7 +352,7 @@ static int32_t feed_draw(const struct feed *feed, int use, uint64_t index, uint6
     return (int32_t)rand_below(feed->seed, RAND_STREAM(SYNTHETIC, use), index, n);
 }
 
-/* Sample `pos` of the batch has T+1 drawn tokens: LM targets are the tokens shifted by one, as in
+/* Draws T+1 tokens for sample `pos` of the batch: LM targets are the tokens shifted by one, as in
  * real text. */
 static void feed_get_synthetic(const struct feed *feed, int64_t pos, int64_t row,
                                const struct feed_batch *out)
@@ -375,7 +376,7 @@ static void feed_get_synthetic(const struct feed *feed, int64_t pos, int64_t row
     out->ends[row] = feed_draw(feed, FEED_DRAW_ENDS, (uint64_t)pos, (uint64_t)seq);
 }
 
-/* Marks where in a window of the corpus the document of each token begins. */
+/* Marks the first position of the document of each token in a window of the corpus. */
 static enum status feed_mark_documents(const struct feed *feed, const struct corpus *corpus,
                                        int64_t from, int32_t *first_key)
 {
@@ -393,7 +394,7 @@ static enum status feed_mark_documents(const struct feed *feed, const struct cor
     return ST_OK;
 }
 
-/* Sample number j of a part, counted over its epochs. */
+/* Reads sample number j of a part, counted over its epochs. */
 static enum status feed_get_sample(const struct feed *feed, const struct feed_part *part, int64_t j,
                                    int64_t row, const struct feed_batch *out)
 {
@@ -438,7 +439,7 @@ enum status feed_get(const struct feed *feed, int64_t first, int64_t samples,
         }
         feed_get_synthetic(feed, j % feed->samples, row, out);
         if (out->first_key != NULL) {
-            /* Synthetic tokens have documents, too, so that masks are tried. */
+            /* Synthetic tokens have documents, too, so that masks are tested. */
             const int32_t *tokens = out->tokens + row * feed->seq_tokens;
             int32_t *first_key = out->first_key + row * feed->seq_tokens;
             int32_t begin = 0;

@@ -3,15 +3,15 @@
  *
  *   - LM: window w has the tokens [w·T, w·T+T); targets are the same, shifted by one. The last
  *     token is only a target.
- *   - LM with packs_documents: windows are those of pack.h instead.
- *   - Documents of LM: records of JSON lines and Megatron files; elsewhere one begins at each
+ *   - LM with packs_documents: windows are the samples of pack.h instead.
+ *   - Documents of LM: records of JSON lines and Megatron files; in other data one begins at each
  *     separator, an end or a beginning of text (corpus_next_document). The end of text is the first
- *     token of a document, and the last target of the document before.
+ *     token of a document, and the last target of the previous document.
  *   - QA: samples are windows of questions (squad_window.h).
  *   - Order: sample j since the start is position j mod S of epoch j / S; the order of an epoch
  *     is a permutation drawn from (SEED, epoch).
- *   - Mixture (mix.h): each part has its own order and epochs; an epoch of the whole has as many
- *     samples as all parts together.
+ *   - Mixture (mix.h): each part has its own order and epochs; an epoch of the whole has the
+ *     samples of all parts together.
  *   - Synthetic data: ids, mask bits and labels are uniform and drawn once, so each step has the
  *     same batch; an epoch is one step.
  *
@@ -31,18 +31,18 @@ enum feed_task { FEED_TASK_LM, FEED_TASK_QA };
 struct tokenizer; /* data/tokenizer/tokenizer.h */
 struct feed_config {
     enum feed_task task;
-    /* DATA: as data_file.h and mix.h read it, or FEED_SYNTHETIC; never empty */
+    /* DATA: in the syntax of data_file.h and mix.h, or FEED_SYNTHETIC; never empty */
     const char *data;
     const char *cache_dir;  /* token shards made from text, downloads */
-    bool allows_local_urls; /* as data_file.h */
+    bool allows_local_urls; /* as in data_file.h */
     int64_t stride_tokens;  /* QA: DOC_STRIDE */
     int64_t seq_tokens;     /* T */
     int64_t global_samples; /* G, samples a step; synthetic data has exactly G samples an epoch */
     int64_t vocab;          /* every token id must be below it */
     const struct tokenizer
-        *tokenizer;    /* of texts; borrowed until feed_open returns; NULL: GPT-2's */
-    const char *model; /* one without a tokenizer of its own (tokenizer_gpt2_check); NULL: none */
-    bool knows_documents; /* LM: feed_batch.first_key; needs a tokenizer with a separator */
+        *tokenizer;       /* tokenizer of texts; borrowed until feed_open returns; NULL: GPT-2's */
+    const char *model;    /* a model without its own tokenizer (tokenizer_gpt2_check); NULL: none */
+    bool knows_documents; /* LM: fills feed_batch.first_key; needs a tokenizer with a separator */
     bool packs_documents; /* LM: samples of whole documents (pack.h); needs one, too */
     uint64_t seed;
     bool is_shuffled;
@@ -52,13 +52,13 @@ struct feed_config {
     void *progress_arg;
 };
 
-/* Host buffers of the caller, for `samples` samples of T tokens. Fields a task does not use may be
- * NULL. */
+/* Host buffers of the caller, for `samples` samples of T tokens. Fields that a task does not use
+ * may be NULL. */
 struct feed_batch {
     int32_t *tokens;  /* (samples, T) */
     int32_t *targets; /* (samples, T)  LM: next token; -1: ignored */
-    /* (samples, T)  LM: where in the sample the document of a token begins; a document that began
-     * before the sample: 0, as all do without knows_documents */
+    /* (samples, T)  LM: first position, in the sample, of the document of a token; a document that
+     * began before the sample: 0, as all do without knows_documents */
     int32_t *first_key;
     uint8_t *mask;   /* (samples, T)  QA: 1 seen, 0 hidden key */
     int32_t *starts; /* (samples)     QA */
@@ -75,36 +75,37 @@ enum status feed_open(const struct feed_config *config, struct feed **out);
 void feed_close(struct feed *feed);             /* accepts NULL */
 int64_t feed_samples(const struct feed *feed);  /* S, samples an epoch; ≥ 1 */
 const char *feed_name(const struct feed *feed); /* "synthetic", "/data (3 files, 1.2M tokens)" */
-/* Equal data have equal fingerprints. Of more than 262,144 ids it covers 262,144. */
+/* Returns a fingerprint of the data; equal data have equal fingerprints. Of more than 262,144 ids
+ * it covers 262,144. */
 uint64_t feed_fingerprint(const struct feed *feed);
-/* Returns the samples of a pass over the data, each of which is there once; 0: a mixture, whose
- * parts have passes of their own, or synthetic data. */
+/* Returns the samples of a pass over the data that has each sample once; 0: a mixture, whose parts
+ * have passes of their own, or synthetic data. */
 int64_t feed_pass_samples(const struct feed *feed);
-/* Returns a fingerprint of which sample each number is: equal data in equal order, equal number. */
+/* Returns a fingerprint of the order of samples: equal data in equal order have the same number. */
 uint64_t feed_order(const struct feed *feed);
-/* A file that the feed reads: a token file, given or made from DATA, or a file of questions. The
+/* A file that the feed reads: a token file, from DATA or made from it, or a file of questions. The
  * same files in this order, with the same parts and weights, are the same data. */
 struct feed_file {
-    int part;                  /* of the mixture, from 0 */
-    double weight;             /* of the part; 0: none */
+    int part;                  /* part of the mixture, from 0 */
+    double weight;             /* weight of the part; 0: none */
     const char *path, *suffix; /* the suffix that a copy's name must have */
     int64_t bytes, skip;
-    uint64_t sum;   /* XXH3-64 of what follows the first `skip` bytes */
-    bool sums_ends; /* it is file_sum_ends of them */
-    bool is_pair;   /* a copy has the name of the file before, but for the suffix */
+    uint64_t sum;   /* XXH3-64 of the bytes after the first `skip` bytes */
+    bool sums_ends; /* the sum is file_sum_ends of them */
+    bool is_pair;   /* a copy has the name of the previous file, but for the suffix */
 };
-/* feed_file — false: there are no more files. */
+/* feed_file — finds file file_i; false: there are no more files. */
 bool feed_file(const struct feed *feed, int64_t file_i, struct feed_file *out);
-/* feed_is_here — is everything that data names on this machine? */
+/* feed_is_here — returns true if all files of `data` are on this machine. */
 bool feed_is_here(const char *data);
 
-/* feed_tokens — for tests: the tokens of the data; synthetic: S·T. */
+/* feed_tokens — returns the tokens of the data, for tests; synthetic: S·T. */
 int64_t feed_tokens(const struct feed *feed);
 
 /* Copies samples [first, first + samples) of the run, counted from 0 over epochs. Fails
  * ST_BAD_DATA: an id ≥ vocab, or a damaged index or token file. */
 enum status feed_get(const struct feed *feed, int64_t first, int64_t samples,
                      const struct feed_batch *out);
-int64_t feed_epoch(const struct feed *feed, int64_t first); /* of sample `first` */
+int64_t feed_epoch(const struct feed *feed, int64_t first); /* epoch of sample `first` */
 
 #endif

@@ -1,6 +1,6 @@
 /* fetch — see fetch.h. Read fetch_file first, at the end.
  *
- * Until the file is complete, two others are beside it: NAME.part (the bytes so far; locked by the
+ * Until the file is complete, two others are next to it: NAME.part (the bytes so far; locked by the
  * process that fetches) and NAME.same (the total length and the validator for If-Range). */
 #include "data/fetch.h"
 
@@ -31,11 +31,11 @@ enum { FETCH_NAME_MAX = 100, FETCH_REDIRECTS_MAX = 5, FETCH_RETRY_MS = 1000, FET
 struct fetch {
     struct fetch_config config; /* defaults filled in */
     char url[FILE_PATH_MAX];    /* without its fragment */
-    char sum[FETCH_HEX + 1];    /* expected; "": none */
+    char sum[FETCH_HEX + 1];    /* expected checksum; "": none */
     char dir[FILE_PATH_MAX], path[FILE_PATH_MAX], same[FILE_PATH_MAX];
-    struct curl_client_part part; /* its total: -1 if it is not known */
-    int64_t most;                 /* bytes that the part had at most */
-    /* Of one transfer: */
+    struct curl_client_part part; /* its total: -1 if it is unknown */
+    int64_t most;                 /* largest number of bytes that the part had */
+    /* The state of one transfer: */
     CURL *curl;
     char error[CURL_ERROR_SIZE];
     struct http_headers headers;
@@ -44,13 +44,13 @@ struct fetch {
     int64_t window_ms, window_bytes; /* begin of the window of the least rate; bytes since then */
     enum status st;                  /* the error of a callback */
     bool is_slow, is_stopped;
-    char refused_address[64]; /* not connected to; "": none */
+    char refused_address[64]; /* an address to which no connection was allowed; "": none */
 };
 
 /* ---- the part ---- */
 
-/* Reads the validator of the bytes in the part, and the total length: -1 if it was not known.
- * Returns false if there is none; the bytes cannot be resumed then. */
+/* Reads the validator of the bytes in the part, and the total length: -1 if it was unknown. Returns
+ * false if there is none; the bytes cannot be resumed then. */
 static bool validator_read(const struct fetch *f, char out[HTTP_HEADERS_VALIDATOR_MAX],
                            int64_t *total_out)
 {
@@ -77,8 +77,8 @@ static bool validator_read(const struct fetch *f, char out[HTTP_HEADERS_VALIDATO
 
 /* ---- one transfer ---- */
 
-/* refuse_page — HTML is a log-in, a list of files, or a page about the file, unless the address
- * names an HTML file. */
+/* refuse_page — refuses HTML: it is a log-in, a list of files, or a page about the file, unless the
+ * address ends like an HTML file. */
 static enum status refuse_page(const struct fetch *f, bool is_html)
 {
     if (!is_html || text_ends(f->path, ".html") || text_ends(f->path, ".htm"))
@@ -92,7 +92,7 @@ static enum status refuse_page(const struct fetch *f, bool is_html)
 
 /* Checks that a partial response continues the bytes in the part: from their end on, of the same
  * version (validator) and the same total length. Otherwise the part is emptied, and the next
- * request asks for the whole file. */
+ * transfer requests the whole file. */
 static enum status check_rest(struct fetch *f)
 {
     char validator[HTTP_HEADERS_VALIDATOR_MAX] = "";
@@ -116,7 +116,7 @@ static enum status check_rest(struct fetch *f)
                 (long long)f->headers.range_total, validator, (long long)total);
 }
 
-/* body_begin — at the first bytes: is the response the file, from our position on? */
+/* body_begin — checks, at the first bytes, that the response is the file, from our position on. */
 static enum status body_begin(struct fetch *f)
 {
     const long code = curl_client_http_code(f->curl);
@@ -205,7 +205,7 @@ static bool is_below_rate(const struct fetch *f, int64_t bytes, int64_t ms)
     return (double)bytes * 1e3 < (double)f->config.rate_min * (double)ms;
 }
 
-/* on_progress — called about once a second, more often while bytes arrive. */
+/* on_progress — is called about once a second, more often while bytes arrive. */
 static int on_progress(void *arg, curl_off_t a, curl_off_t b, curl_off_t c, curl_off_t d)
 {
     struct fetch *f = arg;
@@ -224,7 +224,7 @@ static int on_progress(void *arg, curl_off_t a, curl_off_t b, curl_off_t c, curl
     return f->st != ST_OK || f->is_slow;
 }
 
-/* on_socket — for every connection, whatever name, redirect or proxy led to it. */
+/* on_socket — is called for every connection, for any name, redirect or proxy that led to it. */
 static curl_socket_t on_socket(void *arg, curlsocktype purpose, struct curl_sockaddr *to)
 {
     struct fetch *f = arg;
@@ -264,7 +264,8 @@ static enum status prepare(struct fetch *f)
     return ST_OK;
 }
 
-/* request_rest — only the missing bytes, if a validator can show that the file is the same. */
+/* request_rest — requests only the missing bytes, if a validator can show that the file is the
+ * same. */
 static enum status request_rest(struct fetch *f, struct curl_slist **headers)
 {
     char validator[HTTP_HEADERS_VALIDATOR_MAX], line[HTTP_HEADERS_VALIDATOR_MAX + 16], range[32];
@@ -283,7 +284,8 @@ static enum status request_rest(struct fetch *f, struct curl_slist **headers)
     return ST_OK;
 }
 
-/* is_final — errors that a retry would meet again: not HTTP, unknown protocol, bad certificate. */
+/* is_final — returns true for errors that a retry would meet again: not HTTP, unknown protocol, bad
+ * certificate. */
 static bool is_final(CURLcode result, const char *said)
 {
     static const CURLcode finals[] = {CURLE_PEER_FAILED_VERIFICATION,
@@ -299,12 +301,12 @@ static bool is_final(CURLcode result, const char *said)
     for (size_t i = 0; i < sizeof finals / sizeof *finals; i++)
         if (result == finals[i])
             return true;
-    /* No TLS there, or ours is refused; a broken connection gives another error. */
+    /* No TLS on that port, or our TLS is refused; a broken connection has another error. */
     return result == CURLE_SSL_CONNECT_ERROR &&
            (strstr(said, "wrong version number") || strstr(said, "alert"));
 }
 
-/* classify_failure — the status of a failed transfer. *again: a retry may succeed. */
+/* classify_failure — returns the status of a failed transfer. *again: a retry may succeed. */
 static enum status classify_failure(struct fetch *f, CURLcode result, bool *again)
 {
     const long code = curl_client_http_code(f->curl);
@@ -380,7 +382,7 @@ static enum status transfer(struct fetch *f, bool *again)
 
 static enum status transfer_all(struct fetch *f)
 {
-    int64_t waited_ms = 0; /* before this transfer */
+    int64_t waited_ms = 0; /* the wait before this transfer */
     for (int tries = 0;;) {
         bool again;
         const int64_t most = f->most, began_ms = clock_ms();
@@ -437,7 +439,7 @@ static enum status check_sum(struct fetch *f, const char *path)
 
 /* ---- names, lock ---- */
 
-/* read_fragment — "sha256=HEX" → f->sum. */
+/* read_fragment — copies HEX of "sha256=HEX" to f->sum. */
 static enum status read_fragment(struct fetch *f, const char *fragment)
 {
     bool is_good = text_starts(fragment, "sha256=") && strlen(fragment) == 7 + FETCH_HEX;
@@ -539,7 +541,7 @@ static enum status part_lock(struct fetch *f, bool *is_done)
     }
 }
 
-/* use_kept — a file fetched before, if its checksum is right. */
+/* use_kept — uses a file fetched before, if its checksum is right. */
 static enum status use_kept(struct fetch *f, bool *is_good)
 {
     *is_good = file_exists(f->path);

@@ -7,12 +7,12 @@
  *   - A body of unknown length has a bound of its own.
  *   - "#sha256=HEX" at the end of the address is compared with the file at every start.
  *   - At most 5 redirects, to http and https only; from https to https only.
- *   - Connections go to public addresses only, unless local ones are allowed. The address that is
- *     connected to is checked, so neither a name nor a redirect gets around it. For the same reason
- *     the environment's proxies are used only when local addresses are allowed.
+ *   - Connections go to public addresses only, unless local ones are allowed. The address of the
+ *     connection itself is checked, so neither a name nor a redirect gets around it. For the same
+ *     reason the environment's proxies are used only if local addresses are allowed.
  *   - The file appears complete, by rename. Of several processes that want it, one fetches it.
  *
- * It must not know what is in the files. */
+ * It must not know the contents of the files. */
 #ifndef CONVOY_DATA_FETCH_H
 #define CONVOY_DATA_FETCH_H
 
@@ -23,7 +23,7 @@
 #include "base/status.h"
 
 #define FETCH_BYTES_MAX ((int64_t)1 << 40)
-/* Most bytes of a body without a length; and at most half of the room in CACHE_DIR. */
+/* Most bytes of a body without a length; also at most half of the free space in CACHE_DIR. */
 #define FETCH_UNKNOWN_MAX ((int64_t)64 << 30)
 #define FETCH_SLOW_MS 60000 /* the time over which the least rate is measured */
 #define FETCH_RATE_MIN 4096 /* bytes/s */
@@ -41,8 +41,8 @@ struct fetch_config {
 };
 
 /* fetch_file — blocks until the file is complete at path_out. Fails ST_BAD_SETTING: not an http(s)
- * address, or a local one; ST_NO_INPUT: not there; ST_BAD_DATA: another checksum, or too large;
- * ST_STORE: no room in CACHE_DIR; ST_RETRY: no answer, or cut off. */
+ * address, or a local one; ST_NO_INPUT: the file is missing; ST_BAD_DATA: another checksum, or too
+ * large; ST_STORE: no space in CACHE_DIR; ST_RETRY: no answer, or cut off. */
 enum status fetch_file(const struct fetch_config *config, const char *url,
                        char path_out[FILE_PATH_MAX]);
 

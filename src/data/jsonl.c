@@ -45,7 +45,7 @@ static bool take(struct jsonl_scan *s, uint8_t c)
 
 /* ---- strings ---- */
 
-/* The four digits behind "\u"; -1: they are not there. */
+/* Returns the four digits after "\u" as a number; -1: they are missing. */
 static int32_t hex4(const uint8_t *p, const uint8_t *end)
 {
     int32_t v = 0;
@@ -98,8 +98,8 @@ static bool read_escape(struct jsonl_scan *s, uint8_t **out)
     return after != NULL || wrong(s, "\\u without four hexadecimal digits");
 }
 
-/* Characters without an escape. Most of a text goes through here, so nothing is moved before the
- * first escape. */
+/* Reads characters without an escape. This code reads most of a text, so nothing is moved before
+ * the first escape. */
 static bool read_plain(struct jsonl_scan *s, uint8_t **out)
 {
     uint8_t *const from = s->at;
@@ -118,7 +118,7 @@ static bool read_plain(struct jsonl_scan *s, uint8_t **out)
     return true;
 }
 
-/* After the opening quote. */
+/* Reads a string after its opening quote. */
 static bool read_string(struct jsonl_scan *s, struct jsonl_span *span)
 {
     uint8_t *const first = s->at, *out = first;
@@ -187,7 +187,8 @@ static bool read_key(struct jsonl_scan *s, struct jsonl_span *key)
     return true;
 }
 
-/* After a value in an object or array: true: another one follows. Sets *is_good. */
+/* Reads the separator after a value in an object or array. True: another value follows. Sets
+ * *is_good. */
 static bool more(struct jsonl_scan *s, uint8_t close, bool *is_good)
 {
     skip_space(s);
@@ -255,7 +256,7 @@ static bool skip_value(struct jsonl_scan *s, int depth)
     }
 }
 
-/* The members of the line's object. */
+/* Reads the members of the line's object. */
 static bool read_members(struct jsonl_scan *s, struct jsonl_span *text)
 {
     struct jsonl_span key;
@@ -311,8 +312,8 @@ struct jsonl_text jsonl_text(uint8_t *line, size_t n)
 #include "base/assert.h"
 #include "base/json.h"
 
-/* Agrees with this program's other JSON parser: a line accepted there is accepted here, with the
- * same text. (The other one also refuses zeros, half surrogate pairs and repeated keys.) */
+/* Checks that this program's other JSON parser agrees: a line accepted there is accepted here, with
+ * the same text. (The other one also refuses zeros, half surrogate pairs and repeated keys.) */
 static void agree(const uint8_t *line, size_t n, const struct jsonl_text *text)
 {
     cJSON *root;

@@ -12,7 +12,7 @@
 struct jsonl_text {
     uint8_t *bytes; /* within the line, decoded; UTF-8, may contain 0 */
     size_t n;
-    const char *fault; /* why the line is refused; NULL: it is not */
+    const char *fault; /* the reason why the line is refused; NULL: it is not */
     size_t fault_at;   /* offset in the line */
 };
 
@@ -21,9 +21,9 @@ struct jsonl_text {
  * refused. */
 struct jsonl_text jsonl_text(uint8_t *line, size_t n);
 
-/* jsonl_escape — decodes what follows the backslash at p, before end: adds 1 to 4 bytes at out[*n],
- * which may lie before p in the same array. Half a surrogate pair becomes U+FFFD. Returns where it
- * ends; NULL: it is no escape of JSON. */
+/* jsonl_escape — decodes the escape after the backslash at p, before end: adds 1 to 4 bytes at
+ * out[*n], which may lie before p in the same array. Half a surrogate pair becomes U+FFFD. Returns
+ * the end of the escape; NULL: it is no escape of JSON. */
 const uint8_t *jsonl_escape(const uint8_t *p, const uint8_t *end, uint8_t *out, size_t *n);
 
 #endif

@@ -205,7 +205,7 @@ void megatron_close(struct megatron *megatron)
 
 /* One of the two files. */
 struct megatron_file {
-    int fd; /* -1: not there */
+    int fd; /* -1: not open */
     bool is_committed;
     char path[FILE_PATH_MAX], tmp_path[FILE_PATH_MAX];
 };
@@ -215,7 +215,7 @@ struct megatron_writer {
     uint32_t end_id;
     enum megatron_type type;
     int64_t tokens;
-    int64_t begun;   /* the first token of the current document */
+    int64_t begun;   /* first token of the current document */
     bool is_records; /* the ids so far end with a record, in which an end of text ends nothing */
     int32_t *length;
     int64_t documents;
@@ -317,8 +317,8 @@ enum status megatron_append(struct megatron_writer *writer, const uint32_t *ids,
     return ST_OK;
 }
 
-/* Value d of the offsets (in bytes), then of the document list (a document is one sequence, so it
- * counts up). */
+/* Writes value d of the offsets (in bytes), then of the document list (a document is one sequence,
+ * so it counts up). */
 static enum status write_list(const struct megatron_writer *writer, bool is_offsets)
 {
     int64_t chunk[MEGATRON_CHUNK], offset = 0;
@@ -341,7 +341,8 @@ static enum status commit_fail(const struct megatron_file *file)
     return FAIL(ST_STORE, "cannot finish %s: %s; check the disk", file->path, strerror(errno));
 }
 
-/* An older index is removed first, so that it is never beside ids that are not its own. */
+/* Renames both files. An older index is removed first, so that an index is never next to ids of
+ * another one. */
 static enum status commit_files(struct megatron_file *bin, struct megatron_file *idx)
 {
     if (fsync(bin->fd) != 0)

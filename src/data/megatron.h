@@ -1,4 +1,5 @@
-/* megatron — Megatron-LM's indexed data: x.idx tells which tokens of x.bin form which document.
+/* megatron — Megatron-LM's indexed data: x.idx holds the division of the tokens of x.bin into
+ * documents.
  *
  * x.idx, little-endian:
  *   - "MMIDIDX\0\0", u64 version 1, u8 type of an id, u64 sequences, u64 entries of the list;
@@ -30,9 +31,9 @@ struct megatron_info {
 
 /* Parses an index of `size` bytes for a .bin of bin_bytes. The sequences fill the .bin one after
  * the other, and the document list increases from 0 to the last sequence. An index of more than
- * MEGATRON_CHECKED entries is checked only at its ends, because to open data must not cost time by
- * their size; megatron_begin checks the other entries when they are used. A pure function, external
- * for tests; name is for messages. Fails ST_BAD_DATA. */
+ * MEGATRON_CHECKED entries is checked only at its ends, because the time to open data must not
+ * depend on their size; megatron_begin checks the other entries when they are used. A pure
+ * function, external for tests; name is for messages. Fails ST_BAD_DATA. */
 #define MEGATRON_CHECKED (1 << 18)
 enum status megatron_parse(const uint8_t *bytes, size_t size, int64_t bin_bytes, const char *name,
                            struct megatron_info *out);
@@ -44,27 +45,27 @@ struct megatron {
 /* megatron_open — maps both files and checks the index. Zero-initialised is valid and empty. */
 enum status megatron_open(const char *idx_path, const char *bin_path, struct megatron *out);
 void megatron_close(struct megatron *megatron);
-/* Returns where a sequence begins in the .bin, in bytes; external for tests. */
+/* Returns the offset of a sequence in the .bin, in bytes; external for tests. */
 int64_t megatron_offset(const struct megatron_info *info, int64_t sequence_i);
 /* Returns the tokens of a sequence; external for tests. */
 int64_t megatron_length(const struct megatron_info *info, int64_t sequence_i);
 /* Returns the first sequence of document_i ≤ documents; external for tests. */
 int64_t megatron_first(const struct megatron_info *info, int64_t document_i);
-/* Finds the token at which document_i ≤ documents begins. Fails ST_BAD_DATA: the entries of the
- * index that say so contradict each other. */
+/* Finds the first token of document_i ≤ documents. Fails ST_BAD_DATA: the entries of the index for
+ * it contradict each other. */
 enum status megatron_begin(const struct megatron_info *info, int64_t document_i, const char *name,
                            int64_t *token_i_out);
 
-/* Two files being written: beside their paths, then synced and renamed, the index last. A document
- * ends where the next record begins, and at the end; outside records it ends with each
- * <|endoftext|>, which belongs to it. */
+/* Two files being written: under temporary names next to their paths, then synced and renamed, the
+ * index last. A document ends where the next record begins, and at the end; outside records it ends
+ * with each <|endoftext|>, which belongs to it. */
 struct megatron_writer;
-/* megatron_create — idx_path ends in ".idx"; the other is the same with ".bin". end_id:
- * <|endoftext|>. */
-/* type: of an id; each fits. */
+/* megatron_create — creates both files. idx_path ends in ".idx"; the other is the same with ".bin".
+ * end_id: <|endoftext|>. type: the type of an id; every id fits. */
 enum status megatron_create(const char *idx_path, uint32_t end_id, enum megatron_type type,
                             struct megatron_writer **out);
-/* As encode_sink.begin: a record begins at this position, or ids without records. */
+/* Marks the beginning of a record at this position, or of ids without records, like
+ * encode_sink.begin. */
 enum status megatron_begin_record(struct megatron_writer *writer, int64_t token_i, bool is_record);
 enum status megatron_append(struct megatron_writer *writer, const uint32_t *ids, int64_t n);
 enum status megatron_commit(struct megatron_writer *writer);

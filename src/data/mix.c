@@ -15,8 +15,8 @@ _Static_assert(MIX_CYCLE == 1 << 16,
 
 /* ---- parsing ---- */
 
-/* weight_at — where the weight of item[0, n) begins, after its colon; 0: it has none. A colon after
- * "://host" and before a '/' begins the port of an address. */
+/* weight_at — returns the offset of the weight of item[0, n), after its colon; 0: it has none. A
+ * colon after "://host" and before a '/' begins the port of an address. */
 static size_t weight_at(const char *item, size_t n)
 {
     const char *colon = memrchr(item, ':', n), *scheme = memmem(item, n, "://", 3);
@@ -63,8 +63,8 @@ static enum status read_items(const char *data, struct mix *mix)
     }
 }
 
-/* shares — the samples of each item in a cycle: integer parts first, then one more for the largest
- * remainders. */
+/* shares — computes the samples of each item in a cycle: integer parts first, then one more for the
+ * largest remainders. */
 static void shares(const struct mix *mix, int64_t out[MIX_ITEMS_MAX])
 {
     double sum = 0, rest[MIX_ITEMS_MAX];
@@ -152,8 +152,8 @@ struct mix_order *mix_order_open(const struct mix *mix, uint64_t seed, bool is_s
     struct mix_order *order = memory_new(1, sizeof *order);
     order->items_n = mix->n;
     shares(mix, order->share);
-    /* Each place gives every item its share of credit; the item with the most credit takes the
-     * place and pays for it. This is as even as possible for any number of items. */
+    /* At each place every item is credited its share; the item with the most credit gets the place
+     * and pays for it. This is as even as possible for any number of items. */
     int64_t credit[MIX_ITEMS_MAX] = {0};
     uint8_t *even = memory_new(MIX_CYCLE, 1);
     for (int p = 0; p < MIX_CYCLE; p++) {

@@ -5,9 +5,9 @@
  * %2C or %3A.
  *
  * The item of sample j is a pure function of (seed, j). Samples come in equal cycles of 65,536
- * places, of which every item has its share, in an order drawn from the seed (unshuffled: as evenly
- * as possible). Each item's samples come in that item's own order and epochs. It must not know
- * files. */
+ * places. In a cycle every item has its share of the places, in an order drawn from the seed
+ * (unshuffled: as evenly as possible). Each item's samples come in that item's own order and
+ * epochs. It must not know files. */
 #ifndef CONVOY_DATA_MIX_H
 #define CONVOY_DATA_MIX_H
 
@@ -21,7 +21,7 @@
 
 struct mix_item {
     char *data;    /* without the weight */
-    double weight; /* as given; 0: none */
+    double weight; /* weight in DATA; 0: none */
 };
 
 struct mix {
@@ -30,17 +30,18 @@ struct mix {
     bool is_weighted;
 };
 
-/* mix_parse — without weights: is_weighted is false, and data is the one item. Fails
- * ST_BAD_SETTING: an empty item, too many, a weight that is missing or too small for one place
- * in a cycle. */
+/* mix_parse — parses DATA. Without weights: is_weighted is false, and data is the one item. Fails
+ * ST_BAD_SETTING: an empty item, too many, a weight that is missing or too small for one place in a
+ * cycle. */
 enum status mix_parse(const char *data, struct mix *out);
-void mix_free(struct mix *mix); /* accepts a zeroed one, twice */
+void mix_free(struct mix *mix); /* accepts a zeroed struct; may be called twice */
 
 struct mix_order;
-/* mix_order_open — the shares of a cycle follow the weights, by largest remainder. */
+/* mix_order_open — computes the order. The shares of a cycle follow the weights, by largest
+ * remainder. */
 struct mix_order *mix_order_open(const struct mix *mix, uint64_t seed, bool is_shuffled);
 void mix_order_close(struct mix_order *order); /* accepts NULL */
-/* mix_order_at — the item of sample j ≥ 0; *sample_out: which of that item's samples, counted
+/* mix_order_at — returns the item of sample j ≥ 0; *sample_out: the number of that item's sample,
  * from 0 over its epochs. As j grows, each item's samples come in order, and none is skipped. */
 int mix_order_at(const struct mix_order *order, int64_t j, int64_t *sample_out);
 int64_t mix_order_share(const struct mix_order *order, int item_i); /* samples in a cycle */

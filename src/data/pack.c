@@ -8,16 +8,16 @@
 #include "base/assert.h"
 #include "base/memory.h"
 
-#define LEVELS 4 /* of 64 bits for each bit above: 2^24 rooms */
+#define LEVELS 4 /* levels with 64 bits for each bit of the next level: 2^24 rooms */
 #define NONE (-1)
 
 struct fit {
     int32_t seq_tokens;
     uint64_t *bits[LEVELS]; /* bit r of level 0: a sample has room for r tokens */
-    int32_t *newest;        /* (seq_tokens + 1) of the samples with that room */
-    int32_t *before;        /* (n) of a sample: the one that had its room before it */
+    int32_t *newest;        /* (seq_tokens + 1) newest sample with that room */
+    int32_t *before;        /* (n) for a sample: the previous sample with the same room */
     int32_t *order;         /* (n) pieces, the longest first */
-    int32_t *number;        /* (n) of a sample, by its first piece */
+    int32_t *number;        /* (n) number of a sample, by its first piece */
     int32_t samples_n;
 };
 
@@ -57,7 +57,7 @@ static void set_bit(struct fit *fit, int32_t room, bool is_there)
     }
 }
 
-/* least_room — the least that is at least `room`; NONE: there is none. */
+/* least_room — returns the smallest room that is at least `room`; NONE: there is none. */
 static int32_t least_room(const struct fit *fit, int32_t room)
 {
     int32_t at = room;
@@ -115,8 +115,8 @@ enum status pack_fit(const int32_t *tokens, int32_t n, int32_t seq_tokens, int32
             seq_tokens);
     enum status st = fit_init(&fit, n, seq_tokens);
     if (st == ST_OK) {
-        /* The longest first; of equal ones the earlier first. newest counts until its values are
-         * back. */
+        /* The longest first; of equal ones the earlier first. `newest` is used for counting, then
+         * restored. */
         int32_t *count = fit.newest, at = 0;
         for (int32_t i = 0; i < n; i++) {
             ASSERTF(tokens[i] > 0 && tokens[i] <= fit.seq_tokens, "piece %d has %d tokens", i,
@@ -156,7 +156,7 @@ struct pack {
     const struct corpus *corpus;
     int64_t seq_tokens, corpus_tokens;
     int32_t padding; /* the id */
-    /* pieces, by their samples once these are known */
+    /* pieces, grouped by their samples once the samples are computed */
     int64_t *first;
     int32_t *tokens;
     int32_t pieces_n, pieces_cap;
@@ -193,7 +193,7 @@ static enum status grow(struct pack *pack)
     return ST_OK;
 }
 
-/* add_document — tokens [first, end). */
+/* add_document — adds tokens [first, end). */
 static enum status add_document(struct pack *pack, int64_t first, int64_t end)
 {
     pack->documents++;
@@ -209,7 +209,7 @@ static enum status add_document(struct pack *pack, int64_t first, int64_t end)
 
 /* ---- samples ---- */
 
-/* order — the pieces by their samples, in the order of the data within each. */
+/* order — groups the pieces by their samples, in the order of the data within each. */
 static enum status order(struct pack *pack, const int32_t *sample)
 {
     const int32_t n = pack->pieces_n;
@@ -221,7 +221,7 @@ static enum status order(struct pack *pack, const int32_t *sample)
         free(tokens);
         return fail_memory(pack);
     }
-    int32_t *next = pack->begin + 1; /* of sample s while pieces are placed: next[s] */
+    int32_t *next = pack->begin + 1; /* next[s]: next index in sample s while pieces are placed */
     for (int32_t i = 0; i < n; i++)
         next[sample[i] + 1]++;
     for (int32_t s = 0; s < pack->samples_n; s++)

@@ -1,11 +1,11 @@
-/* pack — samples of whole documents (PACK_DOCUMENTS). A document is cut only where it is longer
- * than a sample; what a sample has left at its end is padding.
+/* pack — samples of whole documents (PACK_DOCUMENTS). A document is cut only if it is longer than a
+ * sample; the rest of a sample is padding.
  *
- *   - Documents are those of corpus_next_document, and one begins where the tokens begin.
+ *   - Documents are found by corpus_next_document, and one begins at the first token.
  *   - The last target of a document is the first token of the next. The last token of all has none.
  *   - Padding: the separator, with targets of -1, which losses ignore.
- *   - Within a sample documents have the order of the data, and so have samples by their first
- *     documents. Which ones lie together: pack_fit.
+ *   - Within a sample documents have the order of the data; samples are ordered by their first
+ *     documents. pack_fit chooses the documents of a sample.
  *
  * It must not know epochs or batches. */
 #ifndef CONVOY_DATA_PACK_H
@@ -20,41 +20,43 @@
 struct pack_config {
     int64_t seq_tokens;
     int64_t separator[2]; /* ids; -1: none; not both */
-    /* as feed_config */
+    /* as in feed_config */
     bool (*progress)(void *arg, int64_t bytes_done, int64_t bytes_total);
     void *progress_arg;
 };
 
 struct pack_facts {
-    int64_t documents, cut; /* cut: of them, longer than a sample */
-    double full;            /* share of all places that are not padding */
+    int64_t documents, cut; /* cut: documents longer than a sample */
+    double full;            /* share of all positions that are not padding */
 };
 
 struct pack;
 
-/* pack_open — finds all documents: by their records, which costs time by their number, or else by
- * reading all tokens once. 16 bytes of memory stay for each document. Borrows the corpus
- * until close. Fails with ST_RETRY: out of memory, or progress stopped it; ST_BAD_DATA: more
+/* pack_open — finds all documents: by their records, in a time that depends on their number, or
+ * else by reading all tokens once. It keeps 16 bytes of memory for each document. Borrows the
+ * corpus until close. Fails with ST_RETRY: out of memory, or progress stopped it; ST_BAD_DATA: more
  * documents than can be counted. */
 enum status pack_open(const struct corpus *corpus, const struct pack_config *config,
                       struct pack **out);
 void pack_close(struct pack *pack); /* accepts NULL */
 int64_t pack_samples(const struct pack *pack);
 void pack_facts(const struct pack *pack, struct pack_facts *out);
-/* pack_read — a sample: seq_tokens ids, and as many targets. first_key, if not NULL: where in the
- * sample the document of each token begins; padding is a document. Fails as corpus_read. */
+/* pack_read — reads a sample: seq_tokens ids, and the same number of targets. first_key, if not
+ * NULL: first position in the sample of the document of each token; padding is a document. Fails as
+ * corpus_read. */
 enum status pack_read(const struct pack *pack, int64_t sample, int32_t *tokens, int32_t *targets,
                       int32_t *first_key);
 
-/* pack_fit — which pieces lie together in samples of equal length: best-fit decreasing (Ding et al.
- * 2024, "Fewer Truncations Improve Language Modeling"). Pure. It must not know what a piece is. */
+/* pack_fit — distributes pieces over samples of equal length: best-fit decreasing (Ding et al.
+ * 2024, "Fewer Truncations Improve Language Modeling"). Pure. It must not know the meaning of a
+ * piece. */
 
-/* pack_fit — for tests: pieces from the longest to the shortest, each into the sample with the
- * least room that is enough. Samples are numbered in the order of their first pieces.
- *   tokens  (n) of each piece, 1 … seq_tokens
+/* pack_fit — puts pieces, from the longest to the shortest, each into the sample with the smallest
+ * sufficient room. Samples are numbered in the order of their first pieces. External for tests.
+ *   tokens  (n) length of each piece, 1 … seq_tokens
  *   sample  (n) out: its sample
- *   *samples_out  how many samples there are
- * Takes 16 bytes for a piece and 5 for a token of seq_tokens. Fails with ST_RETRY if memory is
+ *   *samples_out  number of samples
+ * Needs 16 bytes for a piece and 5 for a token of seq_tokens. Fails with ST_RETRY if memory is
  * refused. */
 enum status pack_fit(const int32_t *tokens, int32_t n, int32_t seq_tokens, int32_t *sample,
                      int32_t *samples_out);

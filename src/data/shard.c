@@ -31,7 +31,7 @@ enum {
     SHARD_WORD_TAG,
     SHARD_WORD_SUM,                         /* 2 words */
     SHARD_WORD_KEY = SHARD_WORD_SUM + 2,    /* 4 words */
-    SHARD_WORD_RECORDS = SHARD_WORD_KEY + 4 /* how many */
+    SHARD_WORD_RECORDS = SHARD_WORD_KEY + 4 /* number of records */
 };
 #define SHARD_TAG 0x59564e43 /* "CNVY" */
 #define SHARD_MAGIC_LLMC_MODEL 20240326
@@ -44,7 +44,7 @@ static int32_t shard_word(const uint8_t *bytes, int word)
     return v;
 }
 
-/* Returns where the ids end; records begin at the next multiple of 4. */
+/* Returns the end of the ids; records begin at the next multiple of 4. */
 static uint64_t ids_end(const struct shard_info *info)
 {
     return SHARD_HEADER_BYTES + (uint64_t)info->id_bytes * (uint64_t)info->tokens;
@@ -165,7 +165,7 @@ struct shard_scan *shard_scan_begin(int64_t vocab)
     return scan;
 }
 
-/* shard_max — with vectors, because the compiler does not vectorise this loop at -O2. */
+/* shard_max — uses vectors, because the compiler does not vectorise this loop at -O2. */
 static uint16_t shard_max(const uint16_t *ids, int64_t n)
 {
     enum { LANES = 16 };
@@ -193,7 +193,7 @@ static uint32_t shard_max_wide(const uint32_t *ids, int64_t n)
     return max;
 }
 
-/* The first id ≥ vocab of a block. */
+/* Finds the first id ≥ vocab of a block. */
 static void shard_scan_block(struct shard_scan *scan, const void *ids, int id_bytes, int64_t n)
 {
     const struct shard block = {.info = {.id_bytes = id_bytes}, .ids = ids};
@@ -268,7 +268,7 @@ struct shard_writer {
     int id_bytes;
     bool is_committed;
     int64_t tokens;
-    uint32_t *record; /* where each begins */
+    uint32_t *record; /* the first id of each record */
     int64_t records;
     size_t records_cap;
     struct shard_scan *scan;
@@ -351,7 +351,7 @@ struct shard_facts shard_writer_facts(const struct shard_writer *writer)
     return shard_scan_facts(writer->scan);
 }
 
-/* The header is written last: a file left by a crash has no magic number. */
+/* Completes the file. The header is written last: a file left by a crash has no magic number. */
 enum status shard_commit(struct shard_writer *writer, struct shard_key key)
 {
     const bool is_wide = writer->id_bytes == 4;

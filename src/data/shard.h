@@ -4,9 +4,9 @@
  * Files written here also have, in header words that llm.c leaves 0 and ignores, a checksum and a
  * key that identifies their source. A checksum that is present is verified (shard_check).
  *
- * In the cache, records may follow the ids: where each record of JSON lines begins, as uint32 from
- * the next multiple of 4 bytes on, in rising order. llm.c refuses such files by their size. It must
- * not know text, caches or vocabularies. */
+ * In the cache, records may follow the ids: the positions at which the records of JSON lines begin,
+ * as uint32 from the next multiple of 4 bytes on, in rising order. llm.c refuses such files by
+ * their size. It must not know text, caches or vocabularies. */
 #ifndef CONVOY_DATA_SHARD_H
 #define CONVOY_DATA_SHARD_H
 
@@ -32,7 +32,7 @@ struct shard_info {
     int64_t tokens;
     int id_bytes; /* 2 or 4 */
     bool has_sum; /* only our own files have sum, key and records */
-    uint64_t sum; /* XXH3-64 of all that follows the header */
+    uint64_t sum; /* XXH3-64 of all bytes after the header */
     struct shard_key key;
     int64_t records; /* 0: the file has none, and only its ids separate documents */
 };
@@ -46,18 +46,19 @@ enum status shard_parse(const uint8_t *bytes, size_t size, const char *name,
 struct shard {
     struct file_map map;
     struct shard_info info;
-    const void *ids;         /* info.tokens of them, until shard_close */
-    const uint32_t *records; /* info.records of them: positions of ids */
+    const void *ids;         /* info.tokens ids, until shard_close */
+    const uint32_t *records; /* info.records positions of ids */
 };
 
 /* shard_open — maps the file and parses its header; does not read the ids. Zero-initialised is
  * valid and empty. */
 enum status shard_open(const char *path, struct shard *out);
 void shard_close(struct shard *shard);
-/* shard_id — id i; shard_copy — the ids [first, first + n). */
+/* shard_id — returns id i. */
 uint32_t shard_id(const struct shard *shard, int64_t i);
+/* shard_copy — copies the ids [first, first + n). */
 void shard_copy(const struct shard *shard, int64_t first, int64_t n, uint32_t *out);
-/* shard_width — bytes of an id where the vocabulary has so many. */
+/* shard_width — returns the bytes of an id for a vocabulary of this size. */
 int shard_width(int64_t vocab);
 
 /* A pass over ids: their checksum, and the first id ≥ vocab. */
@@ -68,21 +69,22 @@ struct shard_facts {
 };
 struct shard_scan;
 struct shard_scan *shard_scan_begin(int64_t vocab);
-/* shard_scan_add — ids of id_bytes each. */
+/* shard_scan_add — adds ids of id_bytes each to the pass. */
 void shard_scan_add(struct shard_scan *scan, const void *ids, int id_bytes, int64_t n);
 struct shard_facts shard_scan_facts(const struct shard_scan *scan);
 void shard_scan_end(struct shard_scan *scan); /* accepts NULL */
 
-/* Reads the whole file, and keeps none of its pages in resident memory. is_stopped: NULL, or set by
- * another thread to end the call with ST_RETRY. Fails ST_BAD_DATA: its checksum is wrong. */
+/* Reads the whole file and checks its checksum; keeps none of its pages in resident memory.
+ * is_stopped: NULL, or set by another thread to end the call with ST_RETRY. Fails ST_BAD_DATA: the
+ * checksum is wrong. */
 enum status shard_check(const struct shard *shard, const char *path, const atomic_bool *is_stopped);
 
-/* A token file being written: beside its path, then synced and renamed, so that it exists
- * complete or not at all. */
+/* A token file being written: under a temporary name next to its path, then synced and renamed, so
+ * that it exists complete or not at all. */
 struct shard_writer;
-/* shard_create — id_bytes: 2 or 4. */
+/* shard_create — creates the file; id_bytes: 2 or 4. */
 enum status shard_create(const char *path, int64_t vocab, int id_bytes, struct shard_writer **out);
-/* shard_append — every id fits in id_bytes. */
+/* shard_append — appends ids; every id fits in id_bytes. */
 enum status shard_append(struct shard_writer *writer, const uint32_t *ids, int64_t n);
 /* Notes that a record begins at this position, which may lie ahead of the ids so far. Positions
  * rise. */
@@ -93,18 +95,18 @@ enum status shard_commit(struct shard_writer *writer, struct shard_key key);
 /* shard_abandon — frees the writer and removes an uncommitted file. Accepts NULL. */
 void shard_abandon(struct shard_writer *writer);
 
-/* shard_writer_facts — for tests: of the ids so far. */
+/* shard_writer_facts — returns the facts of the ids so far, for tests. */
 struct shard_facts shard_writer_facts(const struct shard_writer *writer);
 
 /* shard_checker — verifies the checksums of token files in the background, so that no start waits
  * until large data have been read.
  *
  * One thread of low priority reads the files one after the other. Several processes that check the
- * same files begin at different ones, and leave out what another has found to be right (cache.h).
- * It must not know what the ids are used for. */
+ * same files begin at different ones, and leave out files that another process has found to be
+ * right (cache.h). It must not know the use of the ids. */
 
 struct shard_checker_file {
-    const struct shard *shard; /* borrowed until shard_checker_stop, as the path is */
+    const struct shard *shard; /* borrowed until shard_checker_stop, like the path */
     const char *path;
 };
 struct shard_checker;
@@ -114,7 +116,7 @@ enum status shard_checker_start(const char *cache_dir, const struct shard_checke
 /* Returns the failure that the thread has found (ST_BAD_DATA: a file is damaged), or ST_OK. Any
  * thread; accepts NULL. */
 enum status shard_checker_found(const struct shard_checker *checker);
-/* Stops the thread, within the time that it needs for a few MiB. Accepts NULL. */
+/* Stops the thread, within the time of reading a few MiB. Accepts NULL. */
 void shard_checker_stop(struct shard_checker *checker);
 
 #endif

@@ -104,7 +104,8 @@ bool sniff_skippable(const uint8_t *head, size_t n, int64_t *bytes_out)
 
 /* ---- text or not ---- */
 
-/* length_of — of the UTF-8 character at p; 0: there is none. Unicode 16, table 3-7. */
+/* length_of — returns the length of the UTF-8 character at p; 0: there is none. Unicode 16, table
+ * 3-7. */
 static size_t length_of(const uint8_t *p, const uint8_t *end)
 {
     const size_t n = p[0] < 0x80   ? 1

@@ -12,25 +12,27 @@
 #define SNIFF_EXPORT                                                                          \
     "write its text as JSON lines first, for example with pandas: to_json(orient='records', " \
     "lines=True)"
-#define SNIFF_HEAD_BYTES 4096 /* of a file's beginning; fewer are enough for a small file */
+#define SNIFF_HEAD_BYTES 4096 /* bytes of a file's beginning; fewer are enough for a small file */
 
 struct sniff_kind {
     const char *what;   /* "compressed by gzip" */
     const char *remedy; /* "unpack it first (gunzip)" */
 };
-/* sniff_magic — a known format other than plain UTF-8 text, by its first bytes; NULL: none. */
+/* sniff_magic — finds a format other than plain UTF-8 text by its first bytes; NULL: none. */
 const struct sniff_kind *sniff_magic(const uint8_t *head, size_t n);
-#define SNIFF_FRAME_BYTES 8 /* are enough for these two */
-/* sniff_zstd — does a zstd frame begin here? sniff_skippable — or a frame that zstd skips?
- * *bytes_out is its length with the header. */
+#define SNIFF_FRAME_BYTES 8 /* enough bytes for these two */
+/* sniff_zstd — returns true if a zstd frame begins here. */
 bool sniff_zstd(const uint8_t *head, size_t n);
+/* sniff_skippable — returns true if a frame begins here that zstd skips; *bytes_out is its length
+ * with the header. */
 bool sniff_skippable(const uint8_t *head, size_t n, int64_t *bytes_out);
 
-/* How many of some bytes are not text. Zero-initialised is empty. */
+/* Counts of bytes that are not text. Zero-initialised is empty. */
 struct sniff_count {
     int64_t bytes;
     int64_t invalid; /* bytes that are not part of a UTF-8 character */
-    /* other than tab, line and form feed, return, backspace, escape; zeros count */
+    /* control characters other than tab, line and form feed, return, backspace, escape; zeros
+     * count */
     int64_t controls;
     int64_t zeros[2]; /* at even and at odd offsets */
 };
@@ -38,7 +40,8 @@ struct sniff_count {
  * end counts as complete. */
 void sniff_add(struct sniff_count *count, const uint8_t *bytes, size_t n);
 int64_t sniff_bad(const struct sniff_count *count); /* bytes that are not text */
-/* sniff_guess — what the bytes probably are, and the remedy; for more than a few bad ones. */
+/* sniff_guess — returns the probable format of the bytes, and the remedy; for more than a few bad
+ * ones. */
 struct sniff_kind sniff_guess(const struct sniff_count *count);
 
 #endif

@@ -75,7 +75,7 @@ void stream_close(struct stream *stream)
 
 int64_t stream_raw_bytes(const struct stream *stream) { return stream->raw_bytes; }
 
-/* read_raw — up to cap bytes of the file; fewer only at its end. */
+/* read_raw — reads up to cap bytes of the file; fewer only at its end. */
 static enum status read_raw(struct stream *stream, uint8_t *out, size_t cap, size_t *n_out)
 {
     size_t n = 0;
@@ -102,8 +102,8 @@ static enum status read_raw(struct stream *stream, uint8_t *out, size_t cap, siz
     return ST_OK;
 }
 
-/* One call of the unpacker, after more of the file was read if all of it so far went in. False in
- * *more: the end. */
+/* Calls the unpacker once, after reading more of the file if all bytes so far were consumed. False
+ * in *more: the end. */
 static enum status unpack_some(struct stream *stream, ZSTD_outBuffer *out, bool *more)
 {
     const size_t before = out->pos;

@@ -84,7 +84,7 @@ enum status dev_stream_wait_stream(struct stream *waiting, struct stream *first)
 
 enum status dev_sync(struct stream *s) { return ops_of(owner_of(s))->sync(s); }
 
-/* ---- what a discrete device has; without it, the host device's answers ---- */
+/* ---- functions of discrete devices only; on a host device, the answers that dev.h states ---- */
 
 static const struct dev_async_ops *async_of(const struct dev *dev)
 {

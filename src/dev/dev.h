@@ -1,7 +1,7 @@
 /* dev — one compute device: its memory, its streams and events, and the operations it can run.
  *
  * A stream is a queue of work. Work of one stream runs in the order in which it was submitted. Work
- * of two streams has no order until dev_stream_wait_stream or an event gives it one.
+ * of two streams has no order without dev_stream_wait_stream or an event.
  *
  * There are two kinds of devices:
  *   host device      (CPU)  its memory is the host's; a call returns when its work is done
@@ -12,8 +12,8 @@
  * Threads: one thread at a time may use a stream. Several threads may use streams of their own on
  * one device. Errors: ST_RETRY when memory is short, ST_FAULT when the device has failed, ST_BUG
  * when an argument breaks the contract of an operation; the functions here assert it. Also
- * ST_BAD_SETTING (dev_alloc) and ST_NO_DEVICE (open). Must not know what tensors mean, models or
- * other ranks. */
+ * ST_BAD_SETTING (dev_alloc) and ST_NO_DEVICE (open). Must not know the meaning of tensors, models
+ * or other ranks. */
 #ifndef CONVOY_DEV_DEV_H
 #define CONVOY_DEV_DEV_H
 
@@ -33,26 +33,26 @@ struct dev_event; /* a point in a stream's work; begins with struct dev_event_he
 struct dev_info {
     enum dev_kind kind;
     char name[64]; /* "cpu 2 threads amx" */
-    /* Bytes of its memory: all; free now (-1: unknown; for a CPU see base/memory.h); held by this
-     * process, as dev_alloc and as scratch of streams (-1: not counted); scratch that a stream
-     * takes at its first operation (0: none). */
+    /* Bytes of the device's memory: all; free now (-1: unknown; for a CPU see base/memory.h);
+     * allocated by this process, with dev_alloc and as scratch of streams (-1: not counted);
+     * scratch that a stream allocates at its first operation (0: none). */
     int64_t memory_bytes, free_bytes, taken_bytes, scratch_bytes;
-    /* Memory that other devices and processes can map comes in multiples of so many bytes
+    /* Granularity in bytes of memory that other devices and processes can map
      * (cuMemGetAllocationGranularity). 0: unknown, or a CPU. */
     int64_t granularity_bytes;
-    /* FLOP/s of dense products: of f32 tensors as the device computes them (tf32 where it was
-     * opened so), and of 16-bit floats. A CPU's is measured when it is opened, which takes some
+    /* FLOP/s of dense products: of f32 tensors as the device computes them (tf32 if it was opened
+     * so), and of 16-bit floats. The CPU's rate is measured when it is opened, which needs some
      * milliseconds; a GPU's is from its data sheet. 0: unknown, or the device has none. */
     double peak_flops, peak_flops_16;
     bool is_tf32;  /* products of f32 tensors round their factors to tf32 */
-    int threads_n; /* of a CPU's pool; 1 on a GPU */
+    int threads_n; /* threads of a CPU's pool; 1 on a GPU */
     char bus[24];  /* PCI address, "0000:3b:00.0"; "": the device is on no bus */
     /* Number of the device; the MIG instances of one PCI address have different ones. Zeros: a CPU
      */
     char uuid[16];
 };
 
-/* What every device must have. Entry x implements dev_x, below. */
+/* Functions that every device must have. Entry x implements dev_x, below. */
 struct dev_ops {
     const char *name;
     void (*close)(struct dev *dev);
@@ -67,7 +67,8 @@ struct dev_ops {
     enum status (*sync)(struct stream *s);
 };
 
-/* What a discrete device must have as well. No entry is NULL; entry x implements dev_x. */
+/* Functions that a discrete device must have as well. No entry is NULL; entry x implements
+ * dev_x. */
 struct dev_async_ops {
     enum status (*make_current)(struct dev *dev);
     bool (*holds)(const struct dev *dev, const void *data);
@@ -108,34 +109,36 @@ struct dev_event_head {
 
 /* dev_cpu_open — opens the CPU with a pool of threads_n threads (0: one for each core that this
  * process may use). isa: an enum cpu_isa, the instruction set of its kernels; CPU_ISA_N: the best
- * one of this machine. ST_NO_DEVICE: the machine does not have that instruction set. */
+ * set of this machine. ST_NO_DEVICE: the machine does not have that instruction set. */
 enum status dev_cpu_open(int threads_n, int isa, struct dev **out);
-/* dev_cpu_bf16 — from now on products of a CPU round both factors to bf16, the nearest, and sum in
- * fp32. Tensors stay fp32; a product with a single row rounds nothing. ST_NO_DEVICE: the processor,
- * or the level that the device was opened with, has neither AMX tiles nor dot products of bf16. */
+/* dev_cpu_bf16 — makes products of a CPU round both factors to bf16, the nearest, and sum in fp32,
+ * from now on. Tensors stay fp32; a product with a single row rounds nothing. ST_NO_DEVICE: the
+ * processor, or the level that the device was opened with, has neither AMX tiles nor dot products
+ * of bf16. */
 enum status dev_cpu_bf16(struct dev *dev);
 
 void dev_close(struct dev *dev); /* accepts NULL; close its streams first, free events and memory */
 void dev_info(const struct dev *dev, struct dev_info *out);
-/* dev_op — the operations of the device; valid until dev_close. */
+/* dev_op — returns the operations of the device; valid until dev_close. */
 const struct op_table *dev_op(const struct dev *dev);
 
-/* dev_alloc — memory of the device: zeroed, resident, aligned to 64 bytes. Blocks: call it before
- * training, never in a step. ST_RETRY: not free now; ST_BAD_SETTING: more than the device has.
- * dev_free — `bytes` as in dev_alloc; no work may still use the memory. Accepts NULL. */
+/* dev_alloc — allocates memory of the device: zeroed, resident, aligned to 64 bytes. Blocks: call
+ * it before training, never in a step. ST_RETRY: not free now; ST_BAD_SETTING: more than the device
+ * has. */
 enum status dev_alloc(struct dev *dev, size_t bytes, void **out);
+/* dev_free — frees it. `bytes` as in dev_alloc; no work may still use the memory. Accepts NULL. */
 void dev_free(struct dev *dev, void *data, size_t bytes);
 
+enum status dev_stream_open(struct dev *dev, struct stream **out);
 /* dev_stream_close — blocks until submitted work has ended. Work that was gathered but not flushed
  * (dev_graph_begin) is dropped. Accepts NULL. */
-enum status dev_stream_open(struct dev *dev, struct stream **out);
 void dev_stream_close(struct stream *s);
-/* dev_stream_open_high — a stream of high priority: where the device chooses, its work goes before
- * that of other streams (cudaStreamCreateWithPriority). On a host device: dev_stream_open. */
+/* dev_stream_open_high — opens a stream of high priority: the device prefers its work to the work
+ * of other streams (cudaStreamCreateWithPriority). On a host device: dev_stream_open. */
 enum status dev_stream_open_high(struct dev *dev, struct stream **out);
 
-/* dev_stream_wait_stream — work submitted to `waiting` from now on starts after all work that was
- * submitted to `first` so far. The host does not wait. Both are streams of one device. */
+/* dev_stream_wait_stream — lets work submitted to `waiting` from now on start after all work that
+ * was submitted to `first` so far. The host does not wait. Both are streams of one device. */
 enum status dev_stream_wait_stream(struct stream *waiting, struct stream *first);
 
 /* dev_copy — copies bytes; dst and src may each lie in host or device memory. On a discrete device
@@ -144,75 +147,81 @@ enum status dev_stream_wait_stream(struct stream *waiting, struct stream *first)
  *   from pageable host memory  src may be reused when the call returns
  *   to pageable host memory    dst is valid after dev_sync
  *   from or to dev_pin memory  in use until dev_sync or dev_event_sync returns, or until
- *                              dev_stream_query finds the stream done
- * dev_fill — sets each of the bytes to `byte`. */
+ *                              dev_stream_query finds the stream done */
 enum status dev_copy(struct stream *s, void *dst, const void *src, size_t bytes);
+/* dev_fill — sets each of the bytes to `byte`. */
 enum status dev_fill(struct stream *s, void *dst, int byte, size_t bytes);
 
 /* dev_sync — blocks the host until all work of s is done (cudaStreamSynchronize). */
 enum status dev_sync(struct stream *s);
 
 /* ---- memory, threads and state of a discrete device ----
- * On a host device dev_make_current does nothing, dev_holds returns false, dev_pin takes ordinary
- * memory, dev_stream_query finds the stream done, and dev_stream_handle returns NULL. */
+ * On a host device dev_make_current does nothing, dev_holds returns false, dev_pin allocates
+ * ordinary memory, dev_stream_query finds the stream done, and dev_stream_handle returns NULL. */
 
-/* dev_is_discrete — true for a discrete device: the host cannot read its memory. NULL: false. */
+/* dev_is_discrete — returns true for a discrete device: the host cannot read its memory. NULL:
+ * false. */
 bool dev_is_discrete(const struct dev *dev);
 
-/* dev_make_current — call it in each thread that uses the device, before its first use there; the
- * thread that opened the device need not (cudaSetDevice). */
+/* dev_make_current — prepares the calling thread for the device. Call it in each thread that uses
+ * the device, before its first use there; the thread that opened the device need not
+ * (cudaSetDevice). */
 enum status dev_make_current(struct dev *dev);
 
-/* dev_holds — true when data points into memory of dev_alloc. */
+/* dev_holds — returns true if data points into memory of dev_alloc. */
 bool dev_holds(const struct dev *dev, const void *data);
 
-/* dev_adopt — from now on memory of this device that a vendor's library has allocated counts as
- * memory of dev_alloc, until dev_disown. It is zeroed. The library frees it. For discrete devices
+/* dev_adopt — counts memory of this device that a vendor's library has allocated as memory of
+ * dev_alloc, until dev_disown. The memory is zeroed. The library frees it. For discrete devices
  * only. */
 enum status dev_adopt(struct dev *dev, void *data, size_t bytes);
 void dev_disown(struct dev *dev, void *data);
 
-/* dev_pin — page-locked host memory, which copies reach without a bounce buffer (cudaHostAlloc).
- * dev_unpin accepts NULL. */
+/* dev_pin — allocates page-locked host memory; copies reach it without a bounce buffer
+ * (cudaHostAlloc). dev_unpin accepts NULL. */
 enum status dev_pin(struct dev *dev, size_t bytes, void **out);
 void dev_unpin(struct dev *dev, void *data);
 
-/* dev_stream_query — *out ← is all work of s done? Does not wait for it (cudaStreamQuery). */
+/* dev_stream_query — sets *out to true if all work of s is done, else to false. Does not wait for
+ * it (cudaStreamQuery). */
 enum status dev_stream_query(struct stream *s, bool *out);
 
-/* dev_stream_handle — s as the vendor's libraries know it (cudaStream_t); valid until s is closed.
- * Not for a stream that gathers work (dev_graph_begin): a library would overtake that work. */
+/* dev_stream_handle — returns the handle of s for the vendor's libraries (cudaStream_t); valid
+ * until s is closed. Not for a stream that gathers work (dev_graph_begin): a library would overtake
+ * that work. */
 void *dev_stream_handle(struct stream *s);
 
 /* ---- events ----
  * On a host device an event is NULL, and nothing waits. */
 
-/* dev_event_record — *event becomes the point after all work submitted to s so far. *event NULL: it
- * is created first; else it moves. A stream that gathers work gathers the record too: flush that
- * stream (dev_flush) before another stream waits for the event.
- * dev_event_free — after the stream that recorded it was flushed or closed. Accepts NULL. */
+/* dev_event_record — sets *event to the point after all work submitted to s so far. If *event is
+ * NULL, it is created first. A stream that gathers work gathers the record too: flush that stream
+ * (dev_flush) before another stream waits for the event. */
 enum status dev_event_record(struct stream *s, struct dev_event **event);
+/* dev_event_free — frees an event, after the stream that recorded it was flushed or closed. Accepts
+ * NULL. */
 void dev_event_free(struct dev_event *event);
 
-/* dev_stream_wait — work submitted to s from now on starts after the event, as it was last recorded
- * (cudaStreamWaitEvent). The host does not wait. NULL: no wait. s may belong to another thread than
- * the event's stream. */
+/* dev_stream_wait — lets work submitted to s from now on start after the event, as it was last
+ * recorded (cudaStreamWaitEvent). The host does not wait. NULL: no wait. s may belong to another
+ * thread than the event's stream. */
 enum status dev_stream_wait(struct stream *s, struct dev_event *event);
 
 /* dev_event_sync — blocks the host until the event, as it was last recorded, is reached
  * (cudaEventSynchronize). All dev_pin memory that was read or copied to before the event is valid
- * then. Call it in the thread of the event's stream, which it flushes. NULL: returns at once. */
+ * then. Call it in the thread of the event's stream, which it flushes. NULL: returns
+ * immediately. */
 enum status dev_event_sync(struct dev_event *event);
 
-/* dev_event_query — *out ← is the event, as it was last recorded, reached? Does not wait for it
- * (cudaEventQuery). Any thread; flushes nothing. NULL: true. */
+/* dev_event_query — sets *out to true if the event, as it was last recorded, is reached, else to
+ * false. Does not wait for it (cudaEventQuery). Any thread; flushes nothing. NULL: true. */
 enum status dev_event_query(struct dev_event *event, bool *out);
 
 /* ---- gathered work ----
- * On a host device work runs at once, and dev_read_async is dev_copy. */
+ * On a host device work runs immediately, and dev_read_async is dev_copy. */
 
-/* dev_graph_begin — from now on s gathers operations, fills and copies within the device, and
- * submits them together. The same work, gathered again, is submitted as one CUDA graph
+/* dev_graph_begin — makes s gather operations, fills and copies within the device from now on, and
+ * submit them together. The same work, gathered again, is submitted as one CUDA graph
  * (cuda/graph.c). Gathered work is submitted by
  *   dev_flush
  *   a copy from or to host memory
@@ -223,23 +232,23 @@ enum status dev_event_query(struct dev_event *event, bool *out);
 enum status dev_graph_begin(struct stream *s);
 enum status dev_flush(struct stream *s);
 
-/* dev_leave_sms — from now on matrix products of s leave so many multiprocessors to work of other
- * streams, as far as the vendor's library can; 0: none. No effect on a host device. */
+/* dev_leave_sms — makes matrix products of s leave `sms` multiprocessors to work of other streams
+ * from now on, as far as the vendor's library can; 0: none. No effect on a host device. */
 enum status dev_leave_sms(struct stream *s, int sms);
 
-/* dev_read_async — copies from device memory to dev_pin memory as a part of gathered work, which
- * dev_copy would flush. `pinned` is valid when an event that was recorded later is reached. */
+/* dev_read_async — copies from device memory to dev_pin memory as a part of gathered work (dev_copy
+ * would flush it). `pinned` is valid when an event that was recorded later is reached. */
 enum status dev_read_async(struct stream *s, void *pinned, const void *src, size_t bytes);
 
 /* ---- times of operations ----
  * On a host device they do nothing. */
 
-/* dev_times_begin — from now on the time of each operation, fill and copy of s is taken on the
- * device, until s is closed: then a table is logged. Results are the same. s must not gather work
- * (dev_graph_begin); it submits operations one by one.
- * dev_times_step — a step has ended: times are given per step. Blocks until the work of s is done,
- * if times are taken. */
+/* dev_times_begin — measures the time of each operation, fill and copy of s on the device from now
+ * on, and logs a table when s is closed. Results are the same. s must not gather work
+ * (dev_graph_begin); it submits operations one by one. */
 enum status dev_times_begin(struct stream *s);
+/* dev_times_step — ends a step: times are logged per step. Blocks until the work of s is done, if
+ * times are measured. */
 enum status dev_times_step(struct stream *s);
 
 #endif

@@ -16,7 +16,7 @@ static enum status check_tensor(const char *op, const char *field, const struct 
     return ST_OK;
 }
 
-/* As check_tensor for f32, or for one of the 16-bit types. */
+/* Checks like check_tensor for f32, or for one of the 16-bit types. */
 static enum status check_float(const char *op, const char *field, const struct tensor *t,
                                bool takes_halves)
 {
@@ -59,7 +59,7 @@ static enum status check_product(const char *op, int64_t x, int64_t y)
     return ST_OK;
 }
 
-/* Columns [v_first, v_first + v_n) of a vocabulary, in n rows `stride` apart. */
+/* Checks columns [v_first, v_first + v_n) of a vocabulary, in n rows `stride` apart. */
 static enum status check_columns(const char *op, int64_t n, int64_t v_first, int64_t v_n,
                                  int64_t stride)
 {
@@ -70,7 +70,7 @@ static enum status check_columns(const char *op, int64_t n, int64_t v_first, int
     return check_product(op, n, stride);
 }
 
-/* A product of (n, in) and (in, out), of which the (n, out) may lie in wider rows: stride 0 is
+/* Checks a product of (n, in) and (in, out). The (n, out) result may lie in wider rows; stride 0 is
  * out. */
 static enum status check_matmul(const char *op, int64_t n, int64_t in, int64_t out, int64_t stride)
 {
@@ -133,7 +133,7 @@ enum status dev_check_embed_bwd(const struct embed_bwd *a, bool takes_halves)
     return check_dropout(op, &a->dropout);
 }
 
-/* RMSNorm has neither mean nor shift. */
+/* Checks that RMSNorm has neither mean nor shift. */
 static enum status check_norm_kind(const char *op, enum norm_kind kind, const void *mean,
                                    const void *shift)
 {
@@ -177,7 +177,7 @@ enum status dev_check_norm_bwd(const struct norm_bwd *a, bool takes_halves)
     return check_product(op, a->n, a->c);
 }
 
-/* Heads of d elements in n rows, `stride` apart. */
+/* Checks heads of d elements in n rows, `stride` apart. */
 static enum status check_head_rows(const char *op, int64_t n, int64_t heads, int64_t d,
                                    int64_t stride)
 {
@@ -486,7 +486,7 @@ enum status dev_check_grad_scale(const struct grad_scale *a, bool takes_halves)
     return ST_OK;
 }
 
-/* The kernels of GPUs, which take halves, make no sums of bits. */
+/* Kernels of GPUs, which accept 16-bit types, make no sums of bits. */
 enum status dev_check_adamw(const struct adamw *a, bool takes_halves)
 {
     const char *op = "adamw";
@@ -538,7 +538,7 @@ enum status dev_check_expand(const struct expand *a, bool takes_halves)
     return ST_OK;
 }
 
-/* A dtype that is summed as it is: f32, f64, bf16, f16. */
+/* Checks a tensor whose type can be summed: f32, f64, bf16 or f16. */
 static enum status check_summed(const char *op, const char *field, const struct tensor *t)
 {
     bool is_known = t->dtype == DTYPE_F64 || t->dtype == DTYPE_BF16 || t->dtype == DTYPE_F16;
@@ -578,7 +578,7 @@ enum status dev_check_copy_2d(const struct copy_2d *a, bool takes_halves)
 
 enum status dev_check_cast(const struct cast *a, bool takes_halves)
 {
-    (void)takes_halves; /* what it is for */
+    (void)takes_halves; /* cast exists for 16-bit types */
     const char *op = "cast";
     TRY(check_float(op, "y", &a->y, true));
     TRY(check_float(op, "x", &a->x, true));
@@ -588,7 +588,8 @@ enum status dev_check_cast(const struct cast *a, bool takes_halves)
 
 /* ---- attention ---- */
 
-/* The heads of attention: what its helpers divide by, and what its addresses are made of. */
+/* Checks the numbers of heads and sizes that attention's helpers divide by and compute addresses
+ * from. */
 #define CHECK_HEADS                                                               \
     MIN(b, 1);                                                                    \
     MIN(t, 1);                                                                    \
@@ -608,7 +609,7 @@ static enum status check_scores(const char *op, int64_t b, int64_t t, int64_t h)
     return check_product(op, b * t * h, t);
 }
 
-/* Heads [first, first + h) of whole heads; whole 0: of h, and first is not used. */
+/* Checks heads [first, first + h) of whole heads; whole 0: of h, and first is not used. */
 static enum status check_drop_heads(const char *op, int64_t h, int64_t first, int64_t whole)
 {
     if (whole == 0)
@@ -617,7 +618,8 @@ static enum status check_drop_heads(const char *op, int64_t h, int64_t first, in
     return check_size(op, "head_first", first, 0, whole - h);
 }
 
-/* The positions of own queries: within T, the second run behind the first; none without kv. */
+/* Checks the positions of own queries: within T, the second run after the first; none without
+ * kv. */
 static enum status check_runs(const char *op, const struct attention_runs *own, int64_t t,
                               bool has_kv)
 {

@@ -2,9 +2,9 @@
  * element types, bounds of sizes. A broken contract is a bug of the caller: ST_BUG, with the
  * values.
  *
- * takes_halves: the device also takes bf16 and f16 for most tensors; its launchers then refuse
- * types that do not go together. Otherwise a tensor is f32, where its contract names no other type.
- * Must not know devices. */
+ * takes_halves: the device also accepts bf16 and f16 for most tensors; its launchers then refuse
+ * types that do not go together. Otherwise a tensor is f32, unless its contract states another
+ * type. Must not know devices. */
 #ifndef CONVOY_DEV_DEV_CHECK_H
 #define CONVOY_DEV_DEV_CHECK_H
 

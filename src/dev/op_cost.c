@@ -1,7 +1,7 @@
 /* op_cost — the contracts of kernels/ as numbers of bytes and operations. Must not know devices. */
 #include "dev/op_cost.h"
 
-/* Bytes of elems elements of a tensor; 0 of one that is absent. */
+/* Returns the bytes of elems elements of a tensor; 0 for an absent tensor. */
 static int64_t bytes_of(struct tensor t, int64_t elems)
 {
     return t.data ? elems * (int64_t)dtype_bytes(t.dtype) : 0;
@@ -137,8 +137,8 @@ static struct op_cost cost_swiglu_bwd(const struct swiglu_bwd *a)
                             .bytes_written = bytes_of(a->dgu, 2 * a->n * a->f)};
 }
 
-/* Multiply-adds of one product over all pairs of a query and a key that it sees. Own queries see,
- * in each run, the keys up to its first position, and a triangle. */
+/* Returns the FLOPs of one product over all pairs of a query and a key that it sees. Own queries
+ * see, in each run, the keys up to its first position, and a triangle. */
 static int64_t own_flops(int64_t b, int64_t t, int64_t h, int64_t d,
                          const struct attention_runs *own)
 {
@@ -148,8 +148,8 @@ static int64_t own_flops(int64_t b, int64_t t, int64_t h, int64_t d,
     return 2 * b * h * d * (own->n[0] ? pairs : t * (t + 1) / 2);
 }
 
-/* Bytes of what hides keys. FLOPs are those of causal attention: with first keys an upper bound,
- * because their values lie on the device. */
+/* Returns the bytes of mask and first keys. The FLOPs count causal attention: with first keys an
+ * upper bound, because their values lie on the device. */
 static int64_t hidden_bytes(struct tensor mask, struct tensor first_key, int64_t n)
 {
     return bytes_of(mask, n) + bytes_of(first_key, n);

@@ -1,8 +1,8 @@
 /* op_cost — the least work of an operation: floating-point operations, and bytes of device memory
  * when every input is read once and every output is written once.
  *
- * Times of operations are given as shares of it, and the tests compare the bytes that a kernel
- * moves with it. Must not know devices or how a kernel works. */
+ * Tables report times of operations as shares of this least work, and the tests compare the bytes
+ * that a kernel moves with it. Must not know devices or how a kernel works. */
 #ifndef CONVOY_DEV_OP_COST_H
 #define CONVOY_DEV_OP_COST_H
 
@@ -16,18 +16,19 @@ enum op_kind {
         OP_KIND_N
 };
 
-/* flops: of products and sums of products; a multiply-add counts 2. 0: memory limits the operation.
- * bytes_read, bytes_written: distinct bytes, an i/o tensor counts in both.
- * Where the contents of a tensor decide, the most is taken: every token and every target differs
- * from the others and none is ignored, no key is masked. */
+/* flops: FLOPs of products and sums of products; a multiply-add counts 2. 0: memory limits the
+ * operation. bytes_read, bytes_written: distinct bytes, an i/o tensor counts in both. If the
+ * contents of a tensor decide, the most is counted: all tokens and all targets differ and none is
+ * ignored, no key is masked. */
 struct op_cost {
     int64_t flops, bytes_read, bytes_written;
 };
 
-/* op_cost — the cost of operation `op` with these arguments: a struct of the operation's name.
- * Arguments that dev_check refuses give no meaningful cost. Returns false when op is no operation.
- * op_cost_name — the operation's name. Both are for tests and for tables of times. */
+/* op_cost — computes the cost of operation `op` with these arguments: a struct of the operation's
+ * name. For arguments that dev_check refuses, the cost has no meaning. Returns false if op is no
+ * operation. Both functions are for tests and for tables of times. */
 bool op_cost(enum op_kind op, const void *args, struct op_cost *out);
+/* op_cost_name — returns the operation's name. */
 const char *op_cost_name(enum op_kind op);
 
 #endif

@@ -48,7 +48,8 @@ static enum status read_manifest(int dir_fd, const char *path, struct manifest *
     return st;
 }
 
-/* check_listing — the manifest names every file of the folder. (A missing file fails to open.) */
+/* check_listing — checks that the manifest lists every file of the folder. (A missing file fails to
+ * open.) */
 static enum status check_listing(int dir_fd, const char *path, const struct manifest *manifest)
 {
     int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -95,8 +96,7 @@ static enum status check_bytes(const char *path, const struct manifest_file *fil
                 path, file->name, bytes, file->bytes);
 }
 
-/* One file being verified. Large files have threads of their own, which keeps disk and cores
- * busy. */
+/* One file being verified. Large files have their own threads, which keeps disk and cores busy. */
 struct check {
     const char *path;
     const struct manifest_file *file;
@@ -156,7 +156,7 @@ static enum status check_start(struct check *c, int dir_fd)
 static enum status check_end(struct check *c)
 {
     if (!c->is_apart)
-        return c->st; /* reported when it started */
+        return c->st; /* was reported when it started */
     pthread_join(c->thread, NULL);
     if (c->st != ST_OK)
         status_restore(&c->why);
@@ -184,11 +184,12 @@ static enum status map_part(struct ckpt *ckpt, const struct check *c)
     }
     part->fd = -1;
     name_part(part, c->file);
-    ckpt->parts_n++; /* from here ckpt_close undoes it */
+    ckpt->parts_n++; /* ckpt_close undoes all steps from here on */
     return safetensors_parse(part->map, part->bytes, what, &part->tensors);
 }
 
-/* open_parts — returns the first failure, after all threads have ended. */
+/* open_parts — opens and verifies all files; returns the first failure, after all threads have
+ * ended. */
 static enum status open_parts(struct ckpt *ckpt, int dir_fd, const struct heartbeat *heartbeat)
 {
     struct status_saved why;
@@ -228,7 +229,7 @@ static enum status look_at_part(struct ckpt *ckpt, int dir_fd, const struct mani
     TRY(file_join(what, sizeof(what), ckpt->path, file->name));
     TRY(ckpt_read_open_file(dir_fd, ckpt->path, file->name, &part->fd, &bytes));
     name_part(part, file);
-    ckpt->parts_n++; /* from here ckpt_close undoes it */
+    ckpt->parts_n++; /* ckpt_close undoes all steps from here on */
     TRY(check_bytes(ckpt->path, file, bytes));
     size_t n = bytes > 0 ? (size_t)bytes : 1;
     void *map =
@@ -251,7 +252,8 @@ static enum status look_at_part(struct ckpt *ckpt, int dir_fd, const struct mani
     return safetensors_parse(part->map, (size_t)bytes, what, &part->tensors);
 }
 
-/* is_plain — true if the files are as ckpt_save writes them, so that ckpt_fill can read them. */
+/* is_plain — returns true if the files are in the form of ckpt_save, so that ckpt_fill can read
+ * them. */
 static bool is_plain(const struct ckpt *ckpt)
 {
     for (int p = 0; p < ckpt->parts_n; p++) {
@@ -273,7 +275,7 @@ static enum status look_at_parts(struct ckpt *ckpt, int dir_fd)
     return ST_OK;
 }
 
-/* open_one — is_lazy: contents are not verified. */
+/* open_one — opens one folder. is_lazy: contents are not verified. */
 static enum status open_one(const char *path, bool is_lazy, const struct heartbeat *heartbeat,
                             struct ckpt **out)
 {
@@ -354,7 +356,7 @@ static enum status open_step(const char *dir, int64_t step, bool is_lazy,
     return ST_OK;
 }
 
-/* list_patiently — the steps of DIR, newest first; out->step is allocated with malloc. */
+/* list_patiently — lists the steps of DIR, newest first; out->step is allocated with malloc. */
 static enum status list_patiently(const char *dir, struct ckpt_dir_steps *out)
 {
     int tries = 0;
@@ -365,8 +367,8 @@ static enum status list_patiently(const char *dir, struct ckpt_dir_steps *out)
     return st;
 }
 
-/* open_newest — of the steps below `below`. Only proven damage leads to an older one: a newest
- * checkpoint that cannot be read now, or that another version wrote, is still the newest. */
+/* open_newest — opens the newest step below `below`. Only proven damage leads to an older one: a
+ * newest checkpoint that cannot be read now, or that another version wrote, is still the newest. */
 static enum status open_newest(const char *dir, int64_t below, bool is_lazy,
                                const struct heartbeat *heartbeat, struct ckpt **out)
 {
@@ -401,7 +403,8 @@ enum status ckpt_find_newest(const char *dir, int64_t below, const struct heartb
     return open_newest(dir, below, true, heartbeat, out);
 }
 
-/* visit_step — a checkpoint whose folder is gone was removed since the steps were listed. */
+/* visit_step — visits a checkpoint. If its folder is gone, it was removed since the steps were
+ * listed. */
 static enum status visit_step(const char *dir, int64_t step, bool is_lazy, ckpt_visit *visit,
                               void *arg)
 {

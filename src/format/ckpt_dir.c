@@ -18,7 +18,7 @@
 #define TEMP_PREFIX ".tmp-"
 #define OLD_SUFFIX "-old"
 
-/* step_of — the number in a name that this program writes: "step-7" is not one. */
+/* step_of — reads the number in a name that this program writes: "step-7" is not one. */
 static bool step_of(const char *name, int64_t *out)
 {
     char again[64];
@@ -29,7 +29,7 @@ static bool step_of(const char *name, int64_t *out)
            strcmp(again, name) == 0;
 }
 
-/* is_temp — ".tmp-<pid>-<step>" or the same with "-old". */
+/* is_temp — returns true for ".tmp-<pid>-<step>", or the same with "-old". */
 static bool is_temp(const char *name)
 {
     static const char digits[] = "0123456789";

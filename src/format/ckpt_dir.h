@@ -1,7 +1,8 @@
-/* ckpt_dir — the folder of checkpoints: which steps it holds, and which names in it are ours.
+/* ckpt_dir — the folder of checkpoints: the steps that it holds, and the names in it that are
+ * ours.
  *
- * For ckpt.c (reads), ckpt_lock.c (locks) and ckpt_save.c (writes) only. It must not know what a
- * checkpoint holds. */
+ * For ckpt.c (reads), ckpt_lock.c (locks) and ckpt_save.c (writes) only. It must not know the
+ * contents of a checkpoint. */
 #ifndef CONVOY_FORMAT_CKPT_DIR_H
 #define CONVOY_FORMAT_CKPT_DIR_H
 
@@ -21,19 +22,19 @@ struct ckpt_dir_steps {
     int64_t *step;
     int steps_n;
 };
-/* ckpt_dir_list — a folder that does not exist has no steps; a path that is not a folder, or cannot
- * be read, fails. */
+/* ckpt_dir_list — lists the steps. A folder that does not exist has no steps; a path that is not a
+ * folder, or cannot be read, fails. */
 enum status ckpt_dir_list(const char *dir, struct ckpt_dir_steps *out);
-/* ckpt_dir_next — NULL at the end (*st stays ST_OK), or if reading fails: an end that is only
- * assumed would hide checkpoints. */
+/* ckpt_dir_next — reads the next entry. NULL at the end (*st stays ST_OK), or if reading fails: an
+ * end that is only assumed would hide checkpoints. */
 struct dirent *ckpt_dir_next(DIR *listing, const char *dir, enum status *st);
 enum status ckpt_dir_step_path(char *out, size_t cap, const char *dir, int64_t step);
 
-/* ckpt_dir_temp_path — where this process writes the checkpoint of a step, or moves one before
- * removing it. */
+/* ckpt_dir_temp_path — writes the path where this process writes the checkpoint of a step, or to
+ * which it moves a checkpoint before removing it. */
 enum status ckpt_dir_temp_path(char *out, size_t cap, const char *dir, int64_t step, bool is_old);
 /* ckpt_dir_clean — removes folders with such names, left by processes that died. The caller holds
- * the lock, so none is in use. Warns about what cannot be removed. */
+ * the lock, so none is in use. Warns about folders that cannot be removed. */
 void ckpt_dir_clean(const char *dir);
 
 /* ckpt_peek — checks the manifest's checksum and the files' sizes, not their content. In ckpt.c. */
@@ -41,12 +42,11 @@ enum status ckpt_peek(const char *path, struct manifest *out);
 
 /* The lock of a folder. */
 struct ckpt_lock {
-    int fd; /* of DIR/.lock, locked while it is open */
+    int fd; /* file descriptor of DIR/.lock, locked while it is open */
     char dir[FILE_PATH_MAX];
 };
-/* ckpt_lock_renew — checks that the folder is the one that was locked. One that was deleted is
- * created again and locked. ST_STORE: it cannot be, or another process holds it now. In
- * ckpt_lock.c. */
+/* ckpt_lock_renew — checks that the folder is still the locked one. A deleted folder is created
+ * again and locked. ST_STORE: it cannot be, or another process holds it now. In ckpt_lock.c. */
 enum status ckpt_lock_renew(struct ckpt_lock *lock);
 
 #endif

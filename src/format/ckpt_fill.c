@@ -1,7 +1,7 @@
 /* ckpt_fill — loads a checkpoint directly into the memory of its tensors. Each file is read once,
- * by a thread of its own, past the page cache where the file system allows it. Each chunk is hashed
- * and copied while it is in the processor's cache. So a load is as fast as the disk, and needs
- * memory for the chunks only. It must not know devices or training. */
+ * by its own thread, past the page cache if the file system allows it. Each chunk is hashed and
+ * copied while it is in the processor's cache. So a load is as fast as the disk, and needs memory
+ * for the chunks only. It must not know devices or training. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -33,7 +33,7 @@ struct reader {
     struct status_saved why;
 };
 
-/* check_header — the header that was parsed is the one that is hashed. */
+/* check_header — checks that the header in the hashed bytes equals the parsed header. */
 static enum status check_header(const struct reader *r, int64_t at, int64_t n)
 {
     const struct safetensors *tensors = &r->part->tensors;
@@ -48,8 +48,8 @@ static enum status check_header(const struct reader *r, int64_t at, int64_t n)
                 r->ckpt->path, r->file->name);
 }
 
-/* next_chunk — O_DIRECT needs whole blocks, also after a short read; what it refuses goes through
- * the page cache. */
+/* next_chunk — reads the next chunk. O_DIRECT needs whole blocks, also after a short read; chunks
+ * that it refuses are read through the page cache. */
 static enum status next_chunk(const struct reader *r, int64_t at, size_t *got_out)
 {
     int flags = fcntl(r->part->fd, F_GETFL);

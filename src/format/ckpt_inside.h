@@ -1,4 +1,4 @@
-/* ckpt_inside — an open checkpoint, as ckpt.c (opens) and ckpt_fill.c (loads) share it. Other files
+/* ckpt_inside — an open checkpoint, shared by ckpt.c (opens) and ckpt_fill.c (loads). Other files
  * use ckpt.h. */
 #ifndef CONVOY_FORMAT_CKPT_INSIDE_H
 #define CONVOY_FORMAT_CKPT_INSIDE_H
@@ -12,7 +12,7 @@
 /* One file. Not verified yet (fd >= 0): map is address space of the file's size, and only the
  * header has been read into it. */
 struct ckpt_file {
-    char name[MANIFEST_NAME_MAX]; /* of the part: without .safetensors */
+    char name[MANIFEST_NAME_MAX]; /* name of the part: without .safetensors */
     void *map;
     size_t bytes;
     struct safetensors tensors;
@@ -26,7 +26,7 @@ struct ckpt {
     int parts_n;
 };
 
-/* ckpt_check_sum — ST_BAD_DATA, with both sums, if they differ. In ckpt.c. */
+/* ckpt_check_sum — fails with ST_BAD_DATA and both sums if they differ. In ckpt.c. */
 enum status ckpt_check_sum(const char *path, const struct manifest_file *file, uint64_t sum);
 
 #endif

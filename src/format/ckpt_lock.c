@@ -1,6 +1,6 @@
 /* ckpt_lock — lets one process at a time write in a folder of checkpoints: a lock on DIR/.lock,
- * which ends with the process. See ckpt.h and ckpt_dir.h. It must not know what a checkpoint
- * holds. */
+ * which ends with the process. See ckpt.h and ckpt_dir.h. It must not know the contents of a
+ * checkpoint. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -25,7 +25,7 @@ static enum status lock_path(char *out, size_t cap, const char *dir)
     return file_join(out, cap, dir, LOCK_NAME);
 }
 
-/* open_lock — in the existing folder. */
+/* open_lock — opens and locks the lock file in the existing folder. */
 static enum status open_lock(struct ckpt_lock *lock)
 {
     char path[FILE_PATH_MAX];
@@ -85,7 +85,7 @@ enum status ckpt_lock(const char *dir, struct ckpt_lock **out)
     text_copy(lock->dir, sizeof(lock->dir), dir);
     enum status st = open_lock(lock);
     if (st == ST_OK)
-        st = ckpt_lock_renew(lock); /* its holder may have discarded it since it was opened */
+        st = ckpt_lock_renew(lock); /* a former holder may have discarded it since it was opened */
     if (st != ST_OK) {
         ckpt_lock_release(lock);
         return st;
@@ -104,7 +104,7 @@ void ckpt_lock_release(struct ckpt_lock *lock)
     free(lock);
 }
 
-/* is_same — true if the name still leads to the locked file. */
+/* is_same — returns true if the name still leads to the locked file. */
 static bool is_same(const struct ckpt_lock *lock, const char *path)
 {
     struct stat ours, there;
@@ -112,7 +112,7 @@ static bool is_same(const struct ckpt_lock *lock, const char *path)
            ours.st_ino == there.st_ino;
 }
 
-/* is_alone — true if the folder holds the lock and no other file. */
+/* is_alone — returns true if the folder holds the lock and no other file. */
 static bool is_alone(const char *dir)
 {
     enum status st = ST_OK;

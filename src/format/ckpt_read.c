@@ -61,15 +61,16 @@ enum status ckpt_read_open_file(int dir_fd, const char *path, const char *name, 
     return ST_OK;
 }
 
-/* is_damage — errors that prove damage: the name is missing or does not lead to a regular file. Any
- * other error may come from the disk or the user. */
+/* is_damage — returns true for errors that prove damage: the name is missing or does not lead to a
+ * regular file. Any other error may come from the disk or the user. */
 static bool is_damage(int error)
 {
     return error == ENOENT || error == ENOTDIR || error == EISDIR || error == ELOOP ||
            error == ENXIO;
 }
 
-/* is_passing — errors that go away: memory and files in use by others, a server that recovers. */
+/* is_passing — returns true for errors that go away: memory and files in use by others, a server
+ * that recovers. */
 static bool is_passing(int error)
 {
     return error == EMFILE || error == ENFILE || error == ENOMEM || error == EAGAIN ||

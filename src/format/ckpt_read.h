@@ -3,7 +3,7 @@
  *
  * For ckpt.c and ckpt_fill.c. An error is proven damage (ST_BAD_DATA), passes by itself (ST_RETRY),
  * or is neither (ST_STORE): only damage may make a reader fall back to an older checkpoint. No
- * symbolic link is followed. It must not know what the files hold. */
+ * symbolic link is followed. It must not know the contents of the files. */
 #ifndef CONVOY_FORMAT_CKPT_READ_H
 #define CONVOY_FORMAT_CKPT_READ_H
 
@@ -26,7 +26,7 @@ enum status ckpt_read_chunk(int fd, const char *path, const char *name, void *ou
 /* ckpt_read_error — fails with "cannot VERB PATH: ERROR; REMEDY" and the status that errno `error`
  * proves. */
 enum status ckpt_read_error(const char *verb, const char *path, int error);
-/* ckpt_read_retry — after ST_STORE or ST_RETRY: logs a warning, sleeps, and returns true if another
+/* ckpt_read_retry — logs a warning after ST_STORE or ST_RETRY, sleeps, and returns true if another
  * of three tries is left. *tries starts at 0. */
 bool ckpt_read_retry(enum status st, int *tries);
 

@@ -22,7 +22,7 @@
 #define METADATA "{\"format\":\"pt\"}" /* other readers of safetensors require it */
 #define SLACK_BYTES (256 << 10)        /* for manifest, folder and the file system's own blocks */
 
-/* One save under way. */
+/* One save in progress. */
 struct job {
     const char *dir;
     const struct ckpt_part *part;
@@ -45,8 +45,8 @@ static bool is_same_run(const struct ckpt_meta *a, const struct ckpt_meta *b)
            strcmp(a->settings_json, b->settings_json) == 0;
 }
 
-/* find_existing — true if the checkpoint exists already and is valid. A file or link of that name
- * is not removed. */
+/* find_existing — finds out whether the checkpoint exists already and is valid. A file or link of
+ * that name is not removed. */
 static enum status find_existing(const struct job *job, bool *done_out)
 {
     struct stat info;
@@ -89,7 +89,7 @@ static enum status write_parts(struct job *job)
     return ST_OK;
 }
 
-/* write_manifest — parses the text before it is written: what is committed can be opened. */
+/* write_manifest — parses the text before it is written: a committed checkpoint can be opened. */
 static enum status write_manifest(struct job *job)
 {
     char path[FILE_PATH_MAX];
@@ -106,8 +106,8 @@ free_text:
     return st;
 }
 
-/* commit — renames. What is in the way is not a valid checkpoint of this run; it is moved back if
- * the rename fails. */
+/* commit — renames the folder. A folder in its place is not a valid checkpoint of this run; it is
+ * moved back if the rename fails. */
 static enum status commit(const struct job *job)
 {
     struct stat info;

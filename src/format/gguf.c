@@ -1,5 +1,5 @@
 /* gguf — see gguf.h. The reader trusts no number of the file: every length is checked against the
- * bytes that are left before anything is read or taken from memory. */
+ * remaining bytes before anything is read or allocated. */
 #include "format/gguf.h"
 
 #include <inttypes.h>
@@ -20,7 +20,7 @@
 #define VALUE_BYTES_MIN (8 + 1 + 4 + 1)
 #define TENSOR_BYTES_MIN (8 + 1 + 4 + 8 + 4 + 8)
 
-/* One parse: what is left of the bytes. */
+/* One parse, with the remaining bytes. */
 struct scan {
     const char *what;
     const uint8_t *begin, *at, *end;
@@ -44,7 +44,7 @@ static enum status fail_short(const struct scan *scan, const char *part, uint64_
                 (size_t)(scan->end - scan->at));
 }
 
-/* take — moves over `bytes` bytes, which begin at *out. */
+/* Moves past `bytes` bytes; *out: their beginning. */
 static enum status take(struct scan *scan, const char *part, uint64_t bytes, const uint8_t **out)
 {
     if (bytes > (uint64_t)(scan->end - scan->at))
@@ -72,7 +72,7 @@ static enum status take_string(struct scan *scan, const char *part, struct gguf_
     return ST_OK;
 }
 
-/* check_name — of a key or a tensor: fit for messages and logs. */
+/* check_name — checks that the name of a key or a tensor is fit for messages and logs. */
 static enum status check_name(const struct scan *scan, const char *part, struct gguf_string name,
                               size_t most)
 {
@@ -88,7 +88,7 @@ static enum status check_name(const struct scan *scan, const char *part, struct 
 
 /* ---- metadata ---- */
 
-/* kind_bytes — 0: a string or an array. */
+/* kind_bytes — returns the bytes of a value of a kind; 0: a string or an array. */
 static int kind_bytes(enum gguf_kind kind)
 {
     static const uint8_t bytes[GGUF_KIND_N] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
@@ -151,7 +151,7 @@ static int compare_values(const void *a, const void *b)
 
 /* ---- tensors ---- */
 
-/* take_type — the element type, and the bytes that follow from it. */
+/* Reads the element type, and computes the bytes that follow from it. */
 static enum status take_type(struct scan *scan, struct gguf_tensor *t)
 {
     uint64_t type = 0;
@@ -195,7 +195,7 @@ static enum status read_tensors(struct scan *scan, uint64_t n)
         TRY(take_string(scan, "a tensor's name", &name));
         TRY(check_name(scan, "a tensor's name", name, GGUF_NAME_MAX - 1));
         memcpy(t->name, name.text, name.n);
-        /* Its dimensions; the file begins with the one that lies side by side. */
+        /* Reads the dimensions; in the file, the dimension with adjacent elements is the first. */
         uint64_t dims_n = 0, dim = 0;
         TRY(take_u64(scan, "a tensor's shape", 4, &dims_n));
         if (dims_n < 1 || dims_n > GGUF_DIMS_MAX)
@@ -235,7 +235,7 @@ static int compare_tensors(const void *a, const void *b)
     return strcmp(((const struct gguf_tensor *)a)->name, ((const struct gguf_tensor *)b)->name);
 }
 
-/* read_alignment — of the data area and of each tensor. */
+/* read_alignment — reads the alignment of the data area and of each tensor. */
 static enum status read_alignment(const struct scan *scan, size_t *out)
 {
     int64_t alignment = ALIGNMENT_USUAL;
@@ -248,19 +248,20 @@ static enum status read_alignment(const struct scan *scan, size_t *out)
     return ST_OK;
 }
 
-/* place_all — and sorts them by name. */
+/* place_all — finds the bytes of all tensors, and sorts them by name. */
 static enum status place_all(struct scan *scan)
 {
     struct gguf *out = scan->out;
     size_t alignment = ALIGNMENT_USUAL, end = 0, skip;
     TRY(read_alignment(scan, &alignment));
     skip = (alignment - (size_t)(scan->at - scan->begin) % alignment) % alignment;
-    if (skip > (size_t)(scan->end - scan->at)) /* only without tensors may the padding be missing */
+    /* only a file without tensors may lack the padding */
+    if (skip > (size_t)(scan->end - scan->at))
         skip = (size_t)(scan->end - scan->at);
     scan->at += skip;
     qsort(out->tensor, (size_t)out->tensors_n, sizeof(out->tensor[0]), compare_offsets);
     for (int i = 0; i < out->tensors_n; i++) {
-        /* One tensor after another, with less than the alignment between them. */
+        /* Tensors follow each other, with less than the alignment between them. */
         struct gguf_tensor *t = &out->tensor[i];
         const size_t data_bytes = (size_t)(scan->end - scan->at);
         if (t->offset % alignment != 0)
@@ -404,7 +405,7 @@ const struct gguf_tensor *gguf_find_tensor(const struct gguf *gguf, const char *
     return NULL;
 }
 
-/* find_single — a value that is no array; expected: what it should be, for the message. */
+/* find_single — finds a value that is no array. expected: the expected kind, for the message. */
 static enum status find_single(const struct gguf *gguf, const char *key, const char *expected,
                                const struct gguf_value **out)
 {
@@ -421,7 +422,7 @@ static bool is_signed(enum gguf_kind kind)
            kind == GGUF_KIND_I64;
 }
 
-/* whole — false: the kind holds no whole numbers, or the number is beyond int64. */
+/* whole — converts to a whole number; false: the kind holds none, or the number is beyond int64. */
 static bool whole(const struct gguf_value *value, int64_t *out)
 {
     int bytes = kind_bytes(value->kind), unused = 64 - 8 * bytes;
@@ -536,7 +537,7 @@ static void touch(const struct gguf *gguf, const struct gguf_value *value)
         ASSERT(strlen(text) == value->bytes - 8);
 }
 
-/* Any bytes are refused, or describe tensors that can be read to the last element. */
+/* Any bytes are refused, or describe tensors that can be read up to the last element. */
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {

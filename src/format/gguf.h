@@ -1,10 +1,10 @@
 /* gguf — llama.cpp's model file: metadata by key, a list of tensors, then their bytes.
  *
- * The reader is a pure function of (bytes, size) with checked arithmetic; it takes versions 2
- * and 3, little-endian. In a file that passes, keys and names are unique, arrays are not nested,
- * and the tensors lie in bounds, aligned, one behind the other. Values are read where they lie: a
- * list of 100,000 tokens costs no memory. Errors are ST_BAD_DATA with key or tensor. It must not
- * know what keys and tensors mean. */
+ * The reader is a pure function of (bytes, size) with checked arithmetic; it accepts versions 2 and
+ * 3, little-endian. In a file that passes, keys and names are unique, arrays are not nested, and
+ * the tensors are in bounds, aligned, one after the other. Values are read in place: a list of
+ * 100,000 tokens costs no memory. Errors are ST_BAD_DATA with key or tensor. It must not know the
+ * meaning of keys and tensors. */
 #ifndef CONVOY_FORMAT_GGUF_H
 #define CONVOY_FORMAT_GGUF_H
 
@@ -15,9 +15,9 @@
 #include "base/status.h"
 
 #define GGUF_DIMS_MAX 4
-#define GGUF_NAME_MAX 128 /* of a tensor, with closing 0; llama.cpp takes 64 */
+#define GGUF_NAME_MAX 128 /* bytes of a tensor's name, with closing 0; llama.cpp allows 64 */
 
-/* The numbers are the file's. */
+/* Kinds of values; the numbers are the file's. */
 enum gguf_kind {
     GGUF_KIND_U8,
     GGUF_KIND_I8,
@@ -39,10 +39,10 @@ enum gguf_kind {
 struct gguf_value {
     const char *key; /* without closing 0 */
     size_t key_n;
-    enum gguf_kind kind; /* of the value, or of an array's elements */
+    enum gguf_kind kind; /* kind of the value, or of an array's elements */
     bool is_array;
     int64_t n;           /* elements; 1 if it is no array */
-    const uint8_t *data; /* not aligned; of a string: its length, then its bytes */
+    const uint8_t *data; /* not aligned; a string's length, then its bytes */
     size_t bytes;
 };
 
@@ -50,15 +50,16 @@ struct gguf_tensor {
     char name[GGUF_NAME_MAX];
     const struct gguf_quant *quant;
     int dims_n;
-    int64_t dim[GGUF_DIMS_MAX]; /* as torch orders them: the last one lies side by side */
+    /* in the order of torch: elements of the last dimension are adjacent */
+    int64_t dim[GGUF_DIMS_MAX];
     int64_t elems;
     const uint8_t *data; /* into the parsed bytes */
     size_t bytes;
-    size_t offset; /* in the data area */
+    size_t offset; /* offset in the data area */
 };
 
 struct gguf {
-    const char *what; /* borrowed: names the bytes in messages */
+    const char *what; /* borrowed: name of the bytes in messages */
     struct gguf_value *value;
     int values_n;
     struct gguf_tensor *tensor; /* by name, ascending */
@@ -73,28 +74,28 @@ struct gguf_string {
 
 bool gguf_is_magic(const uint8_t *bytes, size_t n);
 enum status gguf_parse(const uint8_t *bytes, size_t n, const char *what, struct gguf *out);
-void gguf_free(struct gguf *gguf); /* accepts a zeroed one, twice */
+void gguf_free(struct gguf *gguf); /* accepts a zeroed struct; may be called twice */
 
-/* gguf_keys — the bytes of a file with these keys and no tensors; gguf_parse takes it. The caller
- * frees them. NULL: out of memory. */
+/* gguf_keys — returns the bytes of a file with these keys and no tensors; gguf_parse accepts it.
+ * The caller frees them. NULL: out of memory. */
 uint8_t *gguf_keys(const struct gguf *gguf, const uint8_t *bytes, size_t *n_out);
 
-/* NULL: there is none */
+/* gguf_find — returns the value of a key; NULL: there is none. */
 const struct gguf_value *gguf_find(const struct gguf *gguf, const char *key);
 const struct gguf_tensor *gguf_find_tensor(const struct gguf *gguf, const char *name);
-/* The getters fail with ST_BAD_DATA and the key when it is missing, is an array, is of another
- * kind, or is out of bounds. Whole numbers may have any width. */
+/* The getters fail with ST_BAD_DATA and the key if it is missing, is an array, is of another kind,
+ * or is out of bounds. Whole numbers may have any width. */
 enum status gguf_get_i64(const struct gguf *gguf, const char *key, int64_t min, int64_t max,
                          int64_t *out);
 enum status gguf_get_f64(const struct gguf *gguf, const char *key, double *out);
 enum status gguf_get_bool(const struct gguf *gguf, const char *key, bool *out);
-/* gguf_get_text — a string without zeros of less than cap bytes, copied. */
+/* gguf_get_text — copies a string without zeros of less than cap bytes. */
 enum status gguf_get_text(const struct gguf *gguf, const char *key, char *out, size_t cap);
-/* gguf_get_array — kind: of its elements. */
+/* gguf_get_array — finds an array. kind: the kind of its elements. */
 enum status gguf_get_array(const struct gguf *gguf, const char *key, enum gguf_kind kind,
                            const struct gguf_value **out);
-/* gguf_next_string — the string at *at, which it moves on; at begins as the array's data, and is
- * called for each of its n strings at most. */
+/* gguf_next_string — returns the string at *at, and moves *at to the next; at begins as the array's
+ * data, and may be called for each of its n strings once. */
 struct gguf_string gguf_next_string(const uint8_t **at);
 
 /* gguf_quant — element types of GGUF's tensors, and how their blocks become floats.
@@ -111,9 +112,10 @@ struct gguf_quant {
     void (*to_f32)(const uint8_t *block, int64_t blocks_n, float *out);
 };
 
-/* gguf_quant_of — NULL: a type that is not read; *name_out: its name, or "unknown". */
+/* gguf_quant_of — finds an element type. NULL: a type that is not read; *name_out: its name, or
+ * "unknown". */
 const struct gguf_quant *gguf_quant_of(uint32_t type, const char **name_out);
-/* gguf_quant_to_f32 — elements [first, first+n) of a row of blocks that begins at row. */
+/* gguf_quant_to_f32 — converts elements [first, first+n) of a row of blocks that begins at row. */
 void gguf_quant_to_f32(const struct gguf_quant *quant, const uint8_t *row, int64_t first, int64_t n,
                        float *out);
 

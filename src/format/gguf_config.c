@@ -1,5 +1,5 @@
-/* gguf_config — see gguf_model.h. What is read is written as a config.json and read back, so a
- * GGUF file passes the same checks as a Hugging Face folder. */
+/* gguf_config — see gguf_model.h. The config that was read is written as a config.json and read
+ * back, so a GGUF file passes the same checks as a Hugging Face folder. */
 #include "format/gguf_model.h"
 
 #include <inttypes.h>
@@ -33,7 +33,7 @@ struct reader {
     struct hf_config config;
 };
 
-/* key_of — returns out. */
+/* key_of — writes the full key, and returns out. */
 static const char *key_of(const struct reader *in, const char *key, char *out)
 {
     text_format(out, KEY_CAP, "%s.%s", in->arch, key);
@@ -46,7 +46,7 @@ static bool has(const struct reader *in, const char *key)
     return gguf_find(in->gguf, key_of(in, key, full)) != NULL;
 }
 
-/* read_dim — usual stands for a missing one; 0: none may miss. */
+/* read_dim — reads a dimension; `usual` replaces a missing one; 0: it must not be missing. */
 static enum status read_dim(const struct reader *in, const char *key, int64_t usual, int64_t *out)
 {
     char full[KEY_CAP];
@@ -56,7 +56,7 @@ static enum status read_dim(const struct reader *in, const char *key, int64_t us
                : gguf_get_i64(in->gguf, key_of(in, key, full), 1, DIM_MAX, out);
 }
 
-/* read_number — the shortest decimal of the file's f32: 1e-5, not 9.99999974e-6. */
+/* read_number — reads the shortest decimal of the file's f32: 1e-5, not 9.99999974e-6. */
 static enum status read_number(const struct reader *in, const char *key, double usual, double *out)
 {
     char full[KEY_CAP], digits[40];
@@ -91,7 +91,7 @@ static enum status find_arch(struct reader *in)
         in->gguf->what, in->arch);
 }
 
-/* is_neutral — 0 of any kind, or a factor of 1. */
+/* is_neutral — returns true for 0 of any kind, or a factor of 1. */
 static bool is_neutral(const struct gguf_value *value)
 {
     static const uint8_t one[4] = {0, 0, 0x80, 0x3f};
@@ -102,7 +102,7 @@ static bool is_neutral(const struct gguf_value *value)
                        memcmp(value->data, one, sizeof(one)) == 0);
 }
 
-/* check_plain — keys that would change the mathematics. */
+/* check_plain — refuses keys that would change the mathematics. */
 static enum status check_plain(const struct reader *in)
 {
     static const char *const list[] = {
@@ -147,7 +147,8 @@ static enum status read_dims(struct reader *in)
     TRY(read_dim(in, "embedding_length", 0, &c->embed));
     TRY(read_dim(in, "context_length", 0, &c->context));
     TRY(read_dim(in, "feed_forward_length", 0, &c->ffn));
-    /* The defaults of llama.cpp: key heads as many as heads, their width embed / heads. */
+    /* The defaults of llama.cpp: the number of key heads is heads, and their width is embed /
+     * heads. */
     int64_t value_dim;
     TRY(read_dim(in, "attention.head_count", 0, &c->heads));
     TRY(read_dim(in, "attention.head_count_kv", c->heads, &c->kv_heads));
@@ -206,7 +207,7 @@ static enum status read_scaling(struct reader *in)
     return read_number(in, "rope.scaling.yarn_beta_slow", 1, &rope->beta_slow);
 }
 
-/* llama3_factor — what Llama-3's scaling divides frequency i of n by. */
+/* llama3_factor — returns the divisor of frequency i of n in Llama-3's scaling. */
 static double llama3_factor(const struct hf_rope *rope, int64_t i, int64_t n)
 {
     double wavelength = 2 * M_PI * pow(rope->theta, (double)i / (double)n);
@@ -220,7 +221,8 @@ static double llama3_factor(const struct hf_rope *rope, int64_t i, int64_t n)
     return 1 / ((1 - smooth) / rope->factor + smooth);
 }
 
-/* read_freqs — rope_freqs.weight divides the frequencies; it must be Llama-3's scaling. */
+/* read_freqs — reads rope_freqs.weight, which divides the frequencies; it must be Llama-3's
+ * scaling. */
 static enum status read_freqs(struct reader *in)
 {
     struct hf_rope *rope = &in->config.rope;
@@ -284,13 +286,13 @@ static enum status read_rope(struct reader *in)
     return read_freqs(in);
 }
 
-/* read_mark — a token's number; -1: none. */
+/* read_mark — reads a token's number; -1: none. */
 static int64_t read_mark(const struct reader *in, const char *key)
 {
     int64_t token = -1;
     if (gguf_find(in->gguf, key) &&
         gguf_get_i64(in->gguf, key, 0, in->config.vocab - 1, &token) != ST_OK) {
-        token = -1; /* some files give 2^32 - 1 for none */
+        token = -1; /* some files have 2^32 - 1 for none */
         status_clear();
     }
     return token;
@@ -328,8 +330,8 @@ enum status gguf_config_read(const struct gguf *gguf, struct hf_config *out)
     TRY(read_rope(&in));
     in.config.bos = read_mark(&in, "tokenizer.ggml.bos_token_id");
     add_eos(&in, "tokenizer.ggml.eos_token_id");
-    add_eos(&in, "tokenizer.ggml.eot_token_id"); /* of a turn in a chat */
-    /* As a config.json would be checked. */
+    add_eos(&in, "tokenizer.ggml.eot_token_id"); /* the token that ends a turn in a chat */
+    /* Checked like a config.json. */
     struct text text = {.data = NULL};
     hf_config_write(&in.config, 0, &text);
     enum status st = text.overflow ? FAIL(ST_RETRY, "out of memory: %s", in.gguf->what)

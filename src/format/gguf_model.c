@@ -12,14 +12,14 @@
 #include "base/memory.h"
 #include "base/text.h"
 
-#define TILE 512 /* elements of a row that are turned at a time */
+#define TILE 512 /* elements of a row that are transposed at a time */
 
 /* One kind of parameter, without its layer and its ".weight" or ".bias". */
 struct form_row {
     const char *ours, *file;
     bool is_layered, has_bias;
     enum gguf_form form;
-    bool is_kv; /* PAIRS: of key heads */
+    bool is_kv; /* PAIRS: heads of keys */
 };
 
 #define ROW(ours, file, has_bias, form)         \
@@ -27,7 +27,7 @@ struct form_row {
         ours, file, true, has_bias, form, false \
     }
 #define PLAIN GGUF_FORM_PLAIN
-/* what Llama and Qwen share */
+/* rows common to Llama and Qwen */
 #define LLAMA_ROWS                                                 \
     {"embed_tokens", "token_embd", false, false, PLAIN, false},    \
         {"norm", "output_norm", false, false, PLAIN, false},       \
@@ -97,12 +97,12 @@ struct gguf_model {
 
 /* A name in its parts: "<prefix>.<layer>.<stem>.weight" or "<stem>.weight". */
 struct parts {
-    int64_t layer; /* -1: of no layer */
+    int64_t layer; /* -1: not in a layer */
     char stem[GGUF_NAME_MAX];
     bool is_bias;
 };
 
-/* split_name — prefix: "blk." or ours. false: no such form. */
+/* split_name — splits a name. prefix: "blk." or ours. false: no such form. */
 static bool split_name(const char *name, const char *prefix, struct parts *out)
 {
     char digits[GGUF_NAME_MAX];
@@ -125,7 +125,8 @@ static bool split_name(const char *name, const char *prefix, struct parts *out)
     return text_format(out->stem, sizeof(out->stem), "%.*s", (int)(end - name), name);
 }
 
-/* find_form — by our stem, or by the file's; NULL: the architecture has no such parameter. */
+/* find_form — finds a form by our stem, or by the file's; NULL: the architecture has no such
+ * parameter. */
 static const struct form_row *find_form(enum hf_arch arch, const struct parts *parts, bool is_ours)
 {
     for (const struct form_row *row = form_list[arch]; row->ours; row++)
@@ -137,7 +138,7 @@ static const struct form_row *find_form(enum hf_arch arch, const struct parts *p
 
 static const char *our_prefix(enum hf_arch arch) { return arch == HF_ARCH_GPT2 ? "h." : "layers."; }
 
-/* ---- what the file holds ---- */
+/* ---- the contents of the file ---- */
 
 static bool is_equal(const struct gguf_model *model, const struct gguf_tensor *a,
                      const struct gguf_tensor *b)
@@ -148,7 +149,8 @@ static bool is_equal(const struct gguf_model *model, const struct gguf_tensor *a
     return is_same;
 }
 
-/* is_copy — the output layer of a GPT-2 is its token embedding, which some files hold twice. */
+/* is_copy — returns true for the output layer of a GPT-2 that equals its token embedding: some
+ * files hold both. */
 static bool is_copy(const struct gguf_model *model, const struct gguf_tensor *t)
 {
     const struct gguf_tensor *embd = gguf_find_tensor(&model->gguf, "token_embd.weight");
@@ -161,7 +163,7 @@ static enum status parse(struct gguf_model *model, const uint8_t *bytes, size_t 
     TRY(gguf_parse(bytes, n, model->path, &model->gguf));
     TRY(gguf_config_read(&model->gguf, &model->config));
     for (int i = 0; i < model->gguf.tensors_n; i++) {
-        /* A tensor that the architecture lacks would be left out of what is computed. */
+        /* A tensor that the architecture lacks would be left out of the computation. */
         struct parts parts;
         bool is_split = split_name(model->gguf.tensor[i].name, "blk.", &parts);
         if (strcmp(model->gguf.tensor[i].name, "rope_freqs.weight") != 0 &&
@@ -244,7 +246,7 @@ const struct gguf *gguf_model_file(const struct gguf_model *model) { return &mod
 
 /* ---- parameters ---- */
 
-/* find_tensor — by our name; *row_out: its form. */
+/* find_tensor — finds a tensor by our name; *row_out: its form. */
 static enum status find_tensor(const struct gguf_model *model, const char *name,
                                const struct form_row **row_out, const struct gguf_tensor **out)
 {
@@ -301,7 +303,7 @@ enum status gguf_model_tensor(const struct gguf_model *model, const char *name, 
     return ST_OK;
 }
 
-/* source_row — where the file has our row. */
+/* source_row — returns the file's row for our row. */
 static int64_t source_row(const struct gguf_entry *e, int64_t row)
 {
     int64_t d = e->head_dim;
@@ -330,8 +332,8 @@ static void read_rows(const struct gguf_entry *e, int64_t first, int64_t n, floa
     }
 }
 
-/* turn — our rows [row, row+rows_n), columns [column, column+columns_n): a piece of each of the
- * file's rows becomes a column. */
+/* turn — transposes our rows [row, row+rows_n), columns [column, column+columns_n): a piece of each
+ * of the file's rows becomes a column. */
 static void turn(const struct gguf_tensor *t, int64_t row, int64_t rows_n, int64_t column,
                  int64_t columns_n, int64_t stride, float *out)
 {
@@ -348,7 +350,7 @@ static void turn(const struct gguf_tensor *t, int64_t row, int64_t rows_n, int64
 static void read_turned(const struct gguf_entry *e, int64_t first, int64_t n, float *out)
 {
     const struct gguf_tensor *t = e->tensor;
-    int64_t width = t->dim[0]; /* of our rows */
+    int64_t width = t->dim[0]; /* width of our rows */
     for (int64_t done; n > 0; first += done, out += done, n -= done) {
         int64_t column = first % width, rows_n = column == 0 && n >= width ? n / width : 1;
         done = rows_n > 1 || n > width - column ? rows_n * (width - column) : n;
@@ -377,7 +379,7 @@ void gguf_model_release(const struct gguf_model *model, const struct gguf_entry 
 #ifdef FUZZ
 #include "format/gguf_vocab.h"
 
-/* read_last — the last elements of a tensor, by our name for it. */
+/* read_last — reads the last elements of a tensor, by our name for it. */
 static void read_last(const struct gguf_model *model, const struct gguf_tensor *t)
 {
     struct parts parts;

@@ -37,7 +37,7 @@ static void q8_0_to_f32(const uint8_t *block, int64_t blocks_n, float *out)
     }
 }
 
-/* unpack — 32 nibbles: the low ones are the first 16 numbers. */
+/* unpack — unpacks 32 nibbles: the low ones are the first 16 numbers. */
 static void unpack(const uint8_t *nibbles, float scale, float minimum, int less, float *out)
 {
     for (int i = 0; i < BLOCK / 2; i++) {

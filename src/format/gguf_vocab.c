@@ -7,7 +7,7 @@
 
 #define KEY(name) "tokenizer.ggml." name
 
-/* read_strings — *out from malloc. */
+/* read_strings — reads a list of strings; *out is allocated with malloc. */
 static enum status read_strings(const struct gguf *gguf, const char *key, struct gguf_string **out,
                                 int64_t *n_out)
 {
@@ -23,7 +23,7 @@ static enum status read_strings(const struct gguf *gguf, const char *key, struct
     return ST_OK;
 }
 
-/* read_numbers — 4 bytes for each token, copied: in the file they are not aligned. *out stays NULL
+/* read_numbers — copies 4 bytes for each token: in the file they are not aligned. *out stays NULL
  * if the file has none. */
 static enum status read_numbers(const struct gguf *gguf, const char *key, enum gguf_kind kind,
                                 int64_t tokens_n, void **out)

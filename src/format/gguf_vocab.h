@@ -1,5 +1,5 @@
-/* gguf_vocab — the tokenizer inside a GGUF file, as lists. Strings stay where they lie in the file.
- * Must not know how text is split. */
+/* gguf_vocab — the tokenizer inside a GGUF file, as lists. Strings are read in place. Must not know
+ * how text is split. */
 #ifndef CONVOY_FORMAT_GGUF_VOCAB_H
 #define CONVOY_FORMAT_GGUF_VOCAB_H
 
@@ -15,19 +15,19 @@ struct gguf_vocab {
     int64_t tokens_n, merges_n;
     struct gguf_string *token; /* into the file's bytes, without closing 0 */
     struct gguf_string *merge; /* "a b", by rank; merges_n may be 0 */
-    float *score;              /* of each token; NULL: the file has none */
+    float *score;              /* score of each token; NULL: the file has none */
     int32_t
         *type; /* 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte; NULL: none */
     int64_t bos, eos, unk, pad; /* -1: none */
-    bool add_bos, add_eos;      /* a text begins, ends with it */
-    bool add_space;             /* a space before a text */
+    bool add_bos, add_eos;      /* a text begins, ends with this token */
+    bool add_space;             /* a space is put before a text */
 };
 
-/* gguf_vocab_read — missing flags have llama.cpp's defaults: add_bos and add_space for "llama",
- * add_bos for Llama 3's pre too.
+/* gguf_vocab_read — reads the lists. Missing flags have llama.cpp's defaults: add_bos and add_space
+ * for "llama", add_bos for Llama 3's pre too.
  * ST_BAD_DATA: no tokenizer is inside, lists of different lengths, a token beyond the list. The
  * caller frees *out before the file is closed. */
 enum status gguf_vocab_read(const struct gguf *gguf, struct gguf_vocab *out);
-void gguf_vocab_free(struct gguf_vocab *vocab); /* accepts a zeroed one, twice */
+void gguf_vocab_free(struct gguf_vocab *vocab); /* accepts a zeroed struct; may be called twice */
 
 #endif

@@ -5,7 +5,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* half_bits — the bits of the float of the same value. Every half is a float, so this is exact. */
+/* half_bits — returns the bits of the float of the same value. Every half is a float, so this is
+ * exact. */
 static inline uint32_t half_bits(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = h >> 10 & 31, fraction = h & 0x3ff;

@@ -30,7 +30,7 @@ struct part {
     struct safetensors tensors;
 };
 
-/* A tensor and where it is. */
+/* A tensor and the file that holds it. */
 struct row {
     const char *name; /* without prefix */
     const struct safetensors_entry *entry;
@@ -38,7 +38,7 @@ struct row {
 };
 
 struct hf_model {
-    char path[FILE_PATH_MAX]; /* of the weights or their index, for messages */
+    char path[FILE_PATH_MAX]; /* path of the weights or their index, for messages */
     struct part *part;
     int parts_n;
     struct row *row; /* by name, ascending */
@@ -61,9 +61,9 @@ static bool is_json(const char *bytes, size_t n, const char *path)
     return is;
 }
 
-/* read_generation — of generation_config.json, if there is one. No weight depends on it, so one
- * that is damaged (or a pointer of git-lfs) costs a warning, not the model. One that is whole must
- * fit the model. */
+/* read_generation — reads generation_config.json, if there is one. No weight depends on it, so a
+ * damaged file (or a pointer of git-lfs) costs a warning, not the model. A whole file must fit the
+ * model. */
 static enum status read_generation(const char *from, struct hf_config *config)
 {
     char path[FILE_PATH_MAX], *bytes = NULL;
@@ -111,12 +111,12 @@ enum status hf_read_config(const char *from, struct hf_config *out)
     return ST_OK;
 }
 
-/* ---- which files ---- */
+/* ---- the files of a model ---- */
 
 /* open_part — maps and parses one file; hf->part has room for it. */
 static enum status open_part(struct hf_model *hf, const char *dir, const char *name)
 {
-    struct part *part = &hf->part[hf->parts_n++]; /* from here hf_close undoes it */
+    struct part *part = &hf->part[hf->parts_n++]; /* hf_close undoes all steps from here on */
     TRY(file_join(part->path, sizeof(part->path), dir, name));
     if (!file_exists(part->path))
         return FAIL(ST_BAD_DATA, "%s lists %s, which is not there; fetch the missing file",
@@ -132,7 +132,7 @@ static int compare_rows(const void *a, const void *b)
     return strcmp(((const struct row *)a)->name, ((const struct row *)b)->name);
 }
 
-/* our_name — without prefix; the output layer of all spellings under one name. */
+/* our_name — returns the name without prefix; all spellings of the output layer become one name. */
 static const char *our_name(const struct hf_model *hf, const char *name)
 {
     if (strcmp(name, "lm_head.weight") == 0 || strcmp(name, "embed_out.weight") == 0)
@@ -170,7 +170,7 @@ static const struct row *find(const struct hf_model *hf, const char *name)
                            : bsearch(&key, hf->row, (size_t)hf->rows_n, sizeof(key), compare_rows);
 }
 
-/* find_weight — the same; a tied embedding may have the name of the output layer. */
+/* find_weight — finds a tensor; a tied embedding may have the name of the output layer. */
 static const struct row *find_weight(const struct hf_model *hf, const char *name)
 {
     const struct row *row = find(hf, name);
@@ -187,7 +187,7 @@ static enum status open_listed(struct hf_model *hf, const char *dir, const struc
     for (int i = 0; i < index->files_n; i++)
         TRY(open_part(hf, dir, index->file[i]));
     TRY(list_rows(hf));
-    /* The file that the index names holds the tensor. */
+    /* Checks that the file in the index holds the tensor. */
     for (int i = 0; i < index->rows_n; i++) {
         const struct hf_index_row *listed = &index->row[i];
         const struct row *row = find(hf, our_name(hf, listed->name));
@@ -204,7 +204,7 @@ static enum status open_listed(struct hf_model *hf, const char *dir, const struc
                 "%s: tensor %s is listed in %s, which does not hold it; fetch the file again",
                 hf->path, listed->name, index->file[listed->file_i]);
     }
-    /* No file holds a tensor that is not listed. */
+    /* Checks that no file holds a tensor that is not listed. */
     for (int i = 0; i < hf->rows_n; i++) {
         const struct row *row = &hf->row[i];
         if (!hf_index_find(index, row->entry->name))
@@ -228,9 +228,9 @@ static enum status open_listed(struct hf_model *hf, const char *dir, const struc
         text_f64(bytes).text);
 }
 
-/* ---- what our model can compute ---- */
+/* ---- checks of the architecture ---- */
 
-/* check_tied — of a tied model, refuses an output layer that differs from the embedding; a copy is
+/* check_tied — refuses an output layer of a tied model that differs from the embedding; a copy is
  * harmless. */
 static enum status check_tied(const struct hf_model *hf)
 {
@@ -251,8 +251,8 @@ static enum status check_tied(const struct hf_model *hf)
                 hf->path, head->name, embedding->name);
 }
 
-/* find_unused — counts the tensors that the architecture does not have, of any dtype; *first is one
- * of them, the first by name among those that could be read. */
+/* find_unused — counts the tensors that the architecture does not have, of any dtype; *first: the
+ * first of them by name, among the tensors of known dtypes if there are any. */
 static int find_unused(const struct hf_model *hf, const char **first)
 {
     int unused_n = 0;
@@ -302,7 +302,7 @@ enum status hf_check_layers(const struct hf_model *hf, int64_t layers)
 
 /* ---- life ---- */
 
-/* open_weights — one file takes precedence over an index, as in transformers. */
+/* open_weights — opens the weights; one file has precedence over an index, as in transformers. */
 static enum status open_weights(struct hf_model *hf, const char *dir)
 {
     TRY(file_join(hf->path, sizeof(hf->path), dir, WEIGHTS));
@@ -313,7 +313,7 @@ static enum status open_weights(struct hf_model *hf, const char *dir)
     } else {
         TRY(file_join(hf->path, sizeof(hf->path), dir, INDEX));
         if (!file_exists(hf->path)) {
-            /* Names other forms of weights that the folder holds. */
+            /* Other forms of weights that the folder may hold. */
             static const char *const how =
                 "convert it: AutoModel.from_pretrained(DIR).save_pretrained(OUT, "
                 "safe_serialization=True)";

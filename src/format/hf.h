@@ -5,9 +5,8 @@
  * Our parameter names are Hugging Face's without that prefix ("h.0.attn.c_attn.weight",
  * "layers.0.self_attn.q_proj.weight", "lm_head.weight"), and our layouts are theirs (GPT-2's Conv1D
  * weights (I,O), linear weights (O,I); qa_outputs.weight (2,C)). Buffers (attn.bias, masked_bias,
- * rotary_emb.inv_freq) are skipped. An output layer that is tied is skipped too, or replaces a
- * missing token embedding; GPT-NeoX's is embed_out.weight, which transformers 5 may call
- * lm_head.weight. */
+ * rotary_emb.inv_freq) are skipped. A tied output layer is skipped too, or replaces a missing token
+ * embedding; GPT-NeoX's is embed_out.weight, which transformers 5 may call lm_head.weight. */
 #ifndef CONVOY_FORMAT_HF_H
 #define CONVOY_FORMAT_HF_H
 
@@ -21,16 +20,16 @@
 enum hf_arch { HF_ARCH_GPT2, HF_ARCH_LLAMA, HF_ARCH_QWEN2, HF_ARCH_QWEN3, HF_ARCH_NEOX, HF_ARCH_N };
 enum hf_rope_kind { HF_ROPE_NONE, HF_ROPE_LINEAR, HF_ROPE_LLAMA3, HF_ROPE_YARN };
 
-/* Rotary positions; all 0 for GPT-2, which has none. What a kind does not use is 0. */
+/* Rotary positions; all 0 for GPT-2, which has none. Fields that a kind does not use are 0. */
 struct hf_rope {
     enum hf_rope_kind kind; /* how the frequencies are scaled for contexts longer than trained */
     double theta;
-    double fraction; /* of a head's width that rotates: int(fraction × head_dim) elements */
+    double fraction; /* share of a head's width that rotates: int(fraction × head_dim) elements */
     double factor;   /* linear, llama3, yarn */
     double low_freq_factor, high_freq_factor; /* llama3 */
     int64_t original_context;                 /* llama3, yarn: positions before scaling */
     double beta_fast, beta_slow;              /* yarn */
-    double attention_factor; /* yarn: of cos and sin; 0: 0.1 × ln(factor) + 1 is computed */
+    double attention_factor; /* yarn: factor of cos and sin; 0: 0.1 × ln(factor) + 1 is computed */
 };
 
 #define HF_EOS_MAX 8
@@ -47,40 +46,41 @@ struct hf_config {
     bool gelu_tanh;         /* GPT-2, GPT-NeoX: GELU by tanh; else the exact one */
     bool parallel_residual; /* GPT-NeoX: x + attention(norm1(x)) + mlp(norm2(x)) */
     struct hf_rope rope;
-    int64_t bos;             /* the token that begins a text; -1: none is named */
+    int64_t bos;             /* the token that begins a text; -1: the file has none */
     int64_t eos[HF_EOS_MAX]; /* tokens that end a text; the first is the usual one */
     int eos_n;
     bool has_more_eos; /* the list is longer; hf_read_config refuses it */
 };
 
 bool hf_is_folder(const char *path); /* holds a config.json */
-/* hf_read_config — of a folder, or of a GGUF file (gguf_model.h). Where a folder's
- * generation_config.json names tokens that end a text, those are taken, as in transformers; one
- * that cannot be read is left out with a warning. ST_BAD_DATA: over HF_EOS_MAX of them.
- * Refuses, by name, what is none of these architectures, or computes something that they do not. */
+/* hf_read_config — reads the config of a folder, or of a GGUF file (gguf_model.h). If a folder's
+ * generation_config.json has tokens that end a text, these are used, as in transformers; a file
+ * that cannot be read is left out with a warning. ST_BAD_DATA: over HF_EOS_MAX tokens. Refuses,
+ * with a reason, other architectures, and models that compute something that these do not. */
 enum status hf_read_config(const char *path, struct hf_config *out);
 
 struct hf_model;
-/* hf_open — maps and parses the weights. config: the folder's, which decides on names. Refuses, by
- * name, files that the index lists but do not exist, tensors that are in another file or not
- * listed, two tensors for one parameter, and a tied output layer that differs from the token
+/* hf_open — maps and parses the weights. config: the folder's, which decides on names. Refuses,
+ * with their names, files that the index lists but do not exist, tensors that are in another file
+ * or not listed, two tensors for one parameter, and a tied output layer that differs from the token
  * embedding. */
 enum status hf_open(const char *dir, const struct hf_config *config, struct hf_model **out);
 void hf_close(struct hf_model *hf); /* accepts NULL */
-/* hf_tensor — by our name; ST_BAD_DATA with file, name, expected and actual shape. */
+/* hf_tensor — finds a tensor by our name; ST_BAD_DATA with file, name, expected and actual
+ * shape. */
 enum status hf_tensor(const struct hf_model *hf, const char *name, int dims_n, const int64_t *dim,
                       const struct safetensors_entry **out);
-/* hf_check_layers — ST_BAD_DATA if it holds a tensor of a layer beyond `layers`. */
+/* hf_check_layers — fails with ST_BAD_DATA if it holds a tensor of a layer beyond `layers`. */
 enum status hf_check_layers(const struct hf_model *hf, int64_t layers);
-/* hf_check_names — ST_BAD_DATA with the first tensor that the architecture does not have. Buffers
- * that are computed anew, such as causal masks, belong to it. */
+/* hf_check_names — fails with ST_BAD_DATA and the first tensor that the architecture does not have.
+ * Buffers that are computed anew, such as causal masks, belong to it. */
 enum status hf_check_names(const struct hf_model *hf);
-/* hf_release — the tensor was read: its pages leave resident memory. */
+/* hf_release — removes the pages of a tensor from resident memory, after it was read. */
 void hf_release(const struct hf_model *hf, const struct safetensors_entry *entry);
 bool hf_has(const struct hf_model *hf, const char *name);
 
 /* hf_save — writes a new Hugging Face folder, whole or not at all: as TO.tmp-<pid>, every file and
- * the folder synced, then renamed. It must not know what the files hold. */
+ * the folder synced, then renamed. It must not know the contents of the files. */
 
 /* A file other than the weights. */
 struct hf_save_file {
@@ -89,13 +89,13 @@ struct hf_save_file {
     size_t bytes;
 };
 
-/* hf_save_check — ST_BAD_SETTING if TO exists and is not an empty folder. */
+/* hf_save_check — fails with ST_BAD_SETTING if TO exists and is not an empty folder. */
 enum status hf_save_check(const char *to);
 #define HF_SAVE_PART_BYTES 5000000000 /* transformers' own limit */
 /* hf_save — writes the folder, with model.safetensors of these tensors (named as in the file);
  * above part_bytes, as several files with an index, as transformers does: the tensors in their
  * order, each file at most that large unless one tensor is larger. Checks free space first, and
- * creates the folders above TO. ST_STORE: nothing is left behind. */
+ * creates the folders above TO. ST_STORE: nothing is left. */
 enum status hf_save(const char *to, const struct safetensors_source *source, int sources_n,
                     const struct hf_save_file *file, int files_n, int64_t part_bytes);
 

@@ -1,4 +1,4 @@
-/* hf_config — see hf_config.h. Every field is checked against what struct hf_config can say: a file
+/* hf_config — see hf_config.h. Every field is checked against the range of struct hf_config: a file
  * whose numbers mean something else must be refused, never loaded. It must not know our models'
  * code, only their names. */
 #include "format/hf_config.h"
@@ -14,14 +14,14 @@
 #define GPT2_TEXT_END 50256
 #define EPS_USUAL 1e-6
 #define NEOX_EPS_USUAL 1e-5
-#define WINDOW_USUAL 4096 /* of Mistral and Qwen, where a file names none */
+#define WINDOW_USUAL 4096 /* default of Mistral and Qwen, for files without a window */
 #define WINDOW_LAYERS_USUAL 28
 
-/* is_unset — a key that is missing or null stands for transformers' default. */
+/* is_unset — returns true if a key is missing or null, so that transformers' default applies. */
 static bool is_unset(const cJSON *item) { return !item || cJSON_IsNull(item); }
 
-/* check_flag — a switch of transformers for which our model has one position; unset stands for that
- * position. */
+/* check_flag — checks a switch of transformers for which our model has one position; unset means
+ * that position. */
 static enum status check_flag(const cJSON *root, const char *key, bool want)
 {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(root, key);
@@ -31,7 +31,7 @@ static enum status check_flag(const cJSON *root, const char *key, bool want)
                 want ? "true" : "false");
 }
 
-/* check_text — a word that is one of two; unset stands for the first. */
+/* check_text — checks a word that is one of two; unset means the first. */
 static enum status check_text(const cJSON *root, const char *key, const char *want,
                               const char *also)
 {
@@ -43,7 +43,7 @@ static enum status check_text(const cJSON *root, const char *key, const char *wa
                 cJSON_IsString(item) ? item->valuestring : "not a string", want);
 }
 
-/* read_bool — unset stands for `usual`. */
+/* read_bool — reads a flag; unset means `usual`. */
 static enum status read_bool(const cJSON *root, const char *key, bool usual, bool *out)
 {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(root, key);
@@ -53,7 +53,7 @@ static enum status read_bool(const cJSON *root, const char *key, bool usual, boo
                : FAIL(ST_BAD_DATA, "\"%s\" is not true or false; the file is damaged", key);
 }
 
-/* read_dim — a missing or null one is `usual`; 0: it must be there. */
+/* read_dim — reads a dimension; missing or null means `usual`; 0: it must be there. */
 static enum status read_dim(const cJSON *root, const char *key, int64_t usual, int64_t *out)
 {
     if (usual > 0 && is_unset(cJSON_GetObjectItemCaseSensitive(root, key))) {
@@ -108,8 +108,8 @@ static enum status read_gpt2(const cJSON *root, struct hf_config *out)
 
 /* ---- the others ---- */
 
-/* One model_type and the defaults of its class; kv_heads 0: as many as heads; head_dim 0:
- * embed / heads. */
+/* One model_type and the defaults of its class; kv_heads 0: equal to heads; head_dim 0: embed /
+ * heads. */
 static const struct kind {
     const char *type;
     enum hf_arch arch;
@@ -126,7 +126,7 @@ static const struct kind {
 
 #define KINDS_N ((int)(sizeof(kind_list) / sizeof(kind_list[0])))
 
-/* kind_of — the first row of an architecture. */
+/* kind_of — returns the first row of an architecture. */
 static const struct kind *kind_of(enum hf_arch arch)
 {
     const struct kind *kind = kind_list;
@@ -158,7 +158,7 @@ static enum status read_dims(const cJSON *root, const struct kind *kind, struct 
     TRY(read_dim(root, "intermediate_size", 0, &out->ffn));
     TRY(read_dim(root, "vocab_size", 0, &out->vocab));
     TRY(read_dim(root, "max_position_embeddings", kind->context, &out->context));
-    /* Missing: the class's default; null: as many as heads. */
+    /* Missing: the class's default; null: equal to heads. */
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(root, "num_key_value_heads");
     out->kv_heads = item || kind->kv_heads == 0 ? out->heads : kind->kv_heads;
     if (kind->arch != HF_ARCH_NEOX)
@@ -177,7 +177,8 @@ static enum status read_dims(const cJSON *root, const struct kind *kind, struct 
     return read_dim(root, "head_dim", kind->head_dim, &out->head_dim);
 }
 
-/* has_window_layers — do some layers of a Qwen with use_sliding_window see the window alone? */
+/* has_window_layers — returns true if some layers of a Qwen with use_sliding_window see only the
+ * window. */
 static bool has_window_layers(const cJSON *root, const struct hf_config *config)
 {
     const cJSON *types = cJSON_GetObjectItemCaseSensitive(root, "layer_types"),
@@ -189,8 +190,8 @@ static bool has_window_layers(const cJSON *root, const struct hf_config *config)
     return is_unset(types) && (double)config->layers > from;
 }
 
-/* check_window — attention in a window is not computed; one as long as the context changes
- * nothing. Mistral has one unless its file says null; Llama has none. */
+/* check_window — refuses attention in a window, which is not computed; a window as long as the
+ * context changes nothing. Mistral has one unless its file has null; Llama has none. */
 static enum status check_window(const cJSON *root, const struct kind *kind,
                                 const struct hf_config *config)
 {
@@ -214,7 +215,8 @@ static enum status check_window(const cJSON *root, const struct kind *kind,
                 window, config->context);
 }
 
-/* read_activation — of GPT-NeoX: the exact GELU, or that by tanh under any of its names. */
+/* read_activation — reads the activation; for GPT-NeoX the exact GELU, or GELU by tanh under any of
+ * its names. */
 static enum status read_activation(const cJSON *root, struct hf_config *out)
 {
     static const char *const by_tanh[] = {"gelu_fast", "gelu_new", "gelu_pytorch_tanh"};
@@ -241,7 +243,7 @@ static enum status read_rotary(const cJSON *root, const struct kind *kind, struc
     TRY(read_bool(root, "tie_word_embeddings", false, &out->is_tied));
     if (is_neox)
         TRY(read_bool(root, "use_parallel_residual", true, &out->parallel_residual));
-    /* Those of the architecture; other combinations are not computed. */
+    /* The biases of the architecture; other combinations are not computed. */
     out->qkv_bias = is_neox || out->arch == HF_ARCH_QWEN2;
     out->out_bias = is_neox;
     if (out->arch != HF_ARCH_QWEN2)
@@ -254,7 +256,7 @@ static enum status read_rotary(const cJSON *root, const struct kind *kind, struc
 
 /* ---- all ---- */
 
-/* check_token — a token's number that is given must be one of the vocabulary. *out -1: none is.
+/* check_token — checks that a token's number is in the vocabulary. *out -1: there is no number.
  * Transformers writes GPT-2's own 50256 into the files of smaller models, where it means none. */
 static enum status check_token(const cJSON *item, const char *key, const struct hf_config *config,
                                int64_t *out)
@@ -295,7 +297,7 @@ static enum status add_checked(const cJSON *item, struct hf_config *out)
     return ST_OK;
 }
 
-/* read_eos — a number or a list. */
+/* read_eos — reads a number or a list. */
 static enum status read_eos(const cJSON *root, struct hf_config *out)
 {
     const cJSON *value = cJSON_GetObjectItemCaseSensitive(root, "eos_token_id");
@@ -330,7 +332,7 @@ static enum status read_fields(const cJSON *root, struct hf_config *out)
         return FAIL(ST_BAD_DATA, "it is not a JSON object");
     TRY(find_kind(root, &kind));
     out->arch = kind->arch;
-    /* The weights are plain numbers. */
+    /* Refuses quantized weights. */
     if (!is_unset(cJSON_GetObjectItemCaseSensitive(root, "quantization_config")))
         return FAIL(ST_BAD_DATA,
                     "\"quantization_config\" says that the weights are quantized; use the "
@@ -375,7 +377,7 @@ const char *hf_config_class(const struct hf_config *config)
 
 /* ---- writing ---- */
 
-/* add_share — a number that reads back as a float: "0.0", not "0". */
+/* add_share — adds a number that reads back as a float: "0.0", not "0". */
 static void add_share(struct text *out, const char *key, double value)
 {
     text_add(out, "  ");
@@ -383,8 +385,8 @@ static void add_share(struct text *out, const char *key, double value)
     text_add(out, ",\n");
 }
 
-/* add_marks — the tokens that begin and end a text, each with `before` in front. Those that are not
- * known are left out, or null with has_null. */
+/* add_marks — adds the tokens that begin and end a text, each with `before` in front. Unknown
+ * tokens are left out, or null with has_null. */
 static void add_marks(const struct hf_config *config, bool has_null, const char *before,
                       const char *behind, struct text *out)
 {
@@ -410,7 +412,7 @@ static void add_flag(struct text *out, const char *key, bool value)
     text_add(out, "  \"%s\": %s,\n", key, value ? "true" : "false");
 }
 
-/* write_family — what differs between the architectures with rotary positions. */
+/* write_family — writes the keys that differ between the architectures with rotary positions. */
 static void write_family(const struct hf_config *config, double dropout, struct text *out)
 {
     if (config->arch == HF_ARCH_NEOX) {
@@ -435,10 +437,10 @@ static void write_family(const struct hf_config *config, double dropout, struct 
 
 void hf_config_write(const struct hf_config *config, double dropout, struct text *out)
 {
-    /* What all documents begin with. */
+    /* The beginning of all documents. */
     text_add(out, "{\n  \"architectures\": [\n    \"%s\"\n  ],\n  \"model_type\": \"%s\",\n",
              hf_config_class(config), kind_of(config->arch)->type);
-    /* transformers gives GPT-2 50256 where none is named, which lies beyond a small vocabulary */
+    /* without a number, transformers uses 50256 for GPT-2, which lies beyond a small vocabulary */
     add_marks(config, config->arch == HF_ARCH_GPT2, "", ",\n", out);
     if (config->arch == HF_ARCH_GPT2) {
         text_add(out,
@@ -487,7 +489,7 @@ void hf_config_write_generation(const struct hf_config *config, struct text *out
 #ifdef FUZZ
 #include "base/assert.h"
 
-/* Any bytes are refused, or give a model that reads back from what is written. */
+/* Any bytes are refused, or are a model that can be written and read back. */
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {

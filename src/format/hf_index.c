@@ -1,5 +1,5 @@
 /* hf_index — see hf_config.h. The list is not trusted: the number of names, their characters, and
- * where they point are checked before any file is opened. */
+ * their targets are checked before any file is opened. */
 #include "base/memory.h"
 #include "format/hf_config.h"
 
@@ -24,7 +24,8 @@ static int compare_rows(const void *a, const void *b)
     return strcmp(((const struct hf_index_row *)a)->name, ((const struct hf_index_row *)b)->name);
 }
 
-/* check_tensor_name — fit for messages, and short enough for a safetensors file. */
+/* check_tensor_name — checks that a name is fit for messages, and short enough for a safetensors
+ * file. */
 static enum status check_tensor_name(const char *name)
 {
     size_t n = strlen(name);
@@ -39,8 +40,8 @@ static enum status check_tensor_name(const char *name)
     return ST_OK;
 }
 
-/* check_file_name — a plain name: no folder, no hidden file, no character that is special in a
- * shell or a log. */
+/* check_file_name — checks for a plain name: no folder, no hidden file, no character that is
+ * special in a shell or a log. */
 static enum status check_file_name(const cJSON *item)
 {
     static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
@@ -58,7 +59,7 @@ static enum status check_file_name(const cJSON *item)
     return ST_OK;
 }
 
-/* list_files — the sorted names of all rows' files, each once. names has room for all. */
+/* list_files — lists the sorted names of all rows' files, each once. names has room for all. */
 static enum status list_files(struct hf_index *index, const char **names)
 {
     int n = 0;
@@ -79,7 +80,7 @@ static enum status list_files(struct hf_index *index, const char **names)
     return ST_OK;
 }
 
-/* read_total — "total_size" of "metadata", which may be missing. */
+/* read_total — reads "total_size" of "metadata", which may be missing. */
 static enum status read_total(struct hf_index *index)
 {
     const cJSON *metadata = cJSON_GetObjectItemCaseSensitive(index->document, "metadata"),

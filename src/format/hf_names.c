@@ -86,7 +86,8 @@ static bool is_listed(const char *const *list, const char *name)
     return false;
 }
 
-/* layer_digits — how many digits stand after the layer's word; 0: the name is of no layer. */
+/* layer_digits — returns the number of digits after the layer's word; 0: the name belongs to no
+ * layer. */
 static size_t layer_digits(const struct hf_names *names, const char *name)
 {
     size_t before = strlen(names->layer);

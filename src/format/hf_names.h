@@ -14,17 +14,18 @@ struct hf_names {
     const char *layer;                          /* before a layer's number: "h." */
     const char *embedding;                      /* the token embedding */
     const char *head;                           /* the output layer */
-    const char *layers_key;                     /* of config.json */
-    const char *const *single, *const *layered; /* the others, up to NULL */
+    const char *layers_key;                     /* key of the number of layers in config.json */
+    const char *const *single, *const *layered; /* the other names, up to NULL */
 };
 
 const struct hf_names *hf_names_of(enum hf_arch arch);
-/* hf_names_has — without prefix: a parameter, or a buffer that is computed anew. */
+/* hf_names_has — returns true if a name without prefix is a parameter, or a buffer that is computed
+ * anew. */
 bool hf_names_has(const struct hf_names *names, const char *name);
-/* hf_names_layer — the number in "h.<number>.<anything>"; -1: another kind of name. Numbers over
- * 2^31 are all alike. */
+/* hf_names_layer — returns the number in "h.<number>.<anything>"; -1: another kind of name. Numbers
+ * over 2^31 are treated alike. */
 int64_t hf_names_layer(const struct hf_names *names, const char *name);
-/* hf_names_full — with prefix, where one belongs; false: cut. */
+/* hf_names_full — writes the name with prefix, if one belongs to it; false: cut. */
 bool hf_names_full(const struct hf_names *names, const char *name, char *out, size_t cap);
 
 #endif

@@ -11,14 +11,15 @@
 #define BETA_SLOW_USUAL 1.0
 #define NUMBER_MAX 1e12 /* far above any theta or factor */
 
-/* get — a key's value; NULL: it is missing or null. */
+/* get — returns a key's value; NULL: it is missing or null. */
 static const cJSON *get(const cJSON *object, const char *key)
 {
     const cJSON *item = object ? cJSON_GetObjectItemCaseSensitive(object, key) : NULL;
     return item && !cJSON_IsNull(item) ? item : NULL;
 }
 
-/* read_positive — a number in (0, NUMBER_MAX]; usual stands for a missing one, 0: none may miss. */
+/* read_positive — reads a number in (0, NUMBER_MAX]; `usual` replaces a missing one, 0: it must not
+ * be missing. */
 static enum status read_positive(const cJSON *object, const char *key, double usual, double *out)
 {
     const cJSON *item = get(object, key);
@@ -38,13 +39,13 @@ static enum status read_positive(const cJSON *object, const char *key, double us
 
 #define SOURCES_MAX 5
 
-/* One spelling of a number or name, and where it stands. */
+/* One spelling of a number or name, and its object. */
 struct source {
     const cJSON *object;
     const char *key;
 };
 
-/* print — a value for messages. */
+/* print — writes a value for messages. */
 static const char *print(const cJSON *item, char *out, size_t cap)
 {
     if (cJSON_IsNumber(item))
@@ -54,8 +55,8 @@ static const char *print(const cJSON *item, char *out, size_t cap)
     return out;
 }
 
-/* check_same — all spellings that the file has must agree: transformers of one version reads one of
- * them, of another version another. */
+/* check_same — checks that all spellings in the file agree: one version of transformers reads one
+ * of them, another version another. */
 static enum status check_same(const cJSON *root, const struct source *source, int n)
 {
     char first_value[64], value[64];
@@ -81,7 +82,7 @@ static enum status check_same(const cJSON *root, const struct source *source, in
     return ST_OK;
 }
 
-/* check_contradictions — between rope_parameters, the older rope_scaling, and the keys at the top
+/* check_contradictions — compares rope_parameters, the older rope_scaling, and the keys at the top
  * that were used before both. */
 static enum status check_contradictions(const cJSON *root, const struct hf_config *config)
 {
@@ -112,15 +113,15 @@ static enum status check_contradictions(const cJSON *root, const struct hf_confi
 
 /* ---- reading ---- */
 
-/* first_of — the item in the object, else the one at the top under its older name. */
+/* first_of — returns the item in the object, else the item at the top under its older name. */
 static const cJSON *first_of(const cJSON *inside, const char *key, const cJSON *root,
                              const char *top_key)
 {
     return get(inside, key) ? inside : get(root, top_key) ? root : NULL;
 }
 
-/* read_fraction — only GPT-NeoX rotates a part of a head; the others' code in transformers expects
- * all of it. */
+/* read_fraction — reads the share of a head that rotates. Only GPT-NeoX rotates a part of a head;
+ * the code of the others in transformers expects all of it. */
 static enum status read_fraction(const cJSON *root, const cJSON *inside, struct hf_config *config)
 {
     bool is_neox = config->arch == HF_ARCH_NEOX;
@@ -141,11 +142,12 @@ static enum status read_fraction(const cJSON *root, const cJSON *inside, struct 
     return ST_OK;
 }
 
-/* read_original — the positions before scaling. */
+/* read_original — reads the positions before scaling. */
 static enum status read_original(const cJSON *root, const cJSON *inside, struct hf_config *config)
 {
     static const char key[] = "original_max_position_embeddings";
-    const cJSON *from = first_of(root, key, inside, key); /* the outer one first, as there */
+    /* the outer one first, as in transformers */
+    const cJSON *from = first_of(root, key, inside, key);
     config->rope.original_context = config->context;
     return from ? json_get_i64(from, key, 1, INT32_MAX, &config->rope.original_context) : ST_OK;
 }
@@ -188,7 +190,8 @@ static enum status read_yarn(const cJSON *root, const cJSON *inside, struct hf_c
                       &rope->factor));
     TRY(read_positive(inside, "beta_fast", BETA_FAST_USUAL, &rope->beta_fast));
     TRY(read_positive(inside, "beta_slow", BETA_SLOW_USUAL, &rope->beta_slow));
-    /* As given, or from DeepSeek's pair of scales; 0: from the factor alone. */
+    /* The file's factor, or computed from DeepSeek's pair of scales; 0: computed from `factor`
+     * only. */
     double m = 0, all = 0;
     if (get(inside, "attention_factor"))
         return read_positive(inside, "attention_factor", 0, &rope->attention_factor);
@@ -271,7 +274,7 @@ static void add_inside(struct text *out, const char *key, double value)
     hf_rope_add_number(out, key, value);
 }
 
-/* add_scaling — the kind and its numbers. */
+/* add_scaling — adds the kind and its numbers. */
 static void add_scaling(const struct hf_rope *rope, struct text *out)
 {
     text_add(out, "    \"rope_type\": \"%s\"", kind_list[rope->kind].name);

@@ -19,10 +19,10 @@
 #define METADATA "{\"format\":\"pt\"}" /* transformers requires it */
 #define INDEX_BYTES_MAX (16 << 20)
 #define INDEX WEIGHTS ".index.json"
-#define INDEX_ROW_BYTES 1024   /* of a tensor in headers and index, at most about */
+#define INDEX_ROW_BYTES 1024   /* about the most bytes of a tensor in headers and index */
 #define SLACK_BYTES (64 << 10) /* the folder and the file system's own blocks */
 
-/* One folder under way. */
+/* One folder that is being written. */
 struct job {
     const struct safetensors_source *source;
     int sources_n;
@@ -32,7 +32,7 @@ struct job {
     char target[FILE_PATH_MAX], temp[FILE_PATH_MAX], parent[FILE_PATH_MAX];
 };
 
-/* name_paths — TO without trailing slashes, and where it is written first. */
+/* name_paths — writes TO without trailing slashes, and the path of the temporary folder. */
 static enum status name_paths(struct job *job, const char *to)
 {
     if (!text_copy(job->target, sizeof(job->target), to))
@@ -60,7 +60,7 @@ static enum status check_target(const char *target)
     if (lstat(target, &info) != 0)
         return ST_OK; /* creating it reports the error, if any */
     if (S_ISDIR(info.st_mode)) {
-        /* A folder that holds something is not ours. */
+        /* A folder with contents is not ours. */
         int entries_n = 0;
         DIR *dir = opendir(target);
         if (!dir)
@@ -84,7 +84,7 @@ enum status hf_save_check(const char *to)
     return check_target(job.target);
 }
 
-/* sweep — TARGET.tmp-<number> beside the target, and nothing else. */
+/* sweep — removes TARGET.tmp-<number> next to the target, and nothing else. */
 static void sweep(const struct job *job)
 {
     const char *slash = strrchr(job->target, '/');
@@ -102,7 +102,7 @@ static void sweep(const struct job *job)
             continue;
         if (file_join(path, sizeof(path), job->parent, entry->d_name) != ST_OK)
             continue;
-        /* Removes a folder of ours that no process holds: its process was killed. */
+        /* Removes a folder of ours that no process has locked: its process was killed. */
         int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         if (fd < 0)
             continue;
@@ -125,7 +125,8 @@ static int64_t source_bytes(const struct safetensors_source *source)
     return bytes;
 }
 
-/* part_end — the tensors [first, end) fit into one file; *bytes: theirs. */
+/* part_end — returns the end of the tensors [first, end) that fit into one file; *bytes: their
+ * size. */
 static int part_end(const struct job *job, int first, int64_t *bytes)
 {
     int end = first;
@@ -148,7 +149,7 @@ static enum status write_weights(const struct job *job, const char *name, int fi
     return safetensors_write(path, job->source + first, end - first, METADATA, NULL, &hash, &bytes);
 }
 
-/* write_parts — the files, and what the index lists. */
+/* write_parts — writes the files, and the list of the index. */
 static enum status write_parts(const struct job *job, int parts_n, struct text *index)
 {
     char name[64];
@@ -162,7 +163,7 @@ static enum status write_parts(const struct job *job, int parts_n, struct text *
         end = part_end(job, first, &bytes);
         text_format(name, sizeof(name), "model-%05d-of-%05d.safetensors", part, parts_n);
         TRY(write_weights(job, name, first, end));
-        /* Tensors [first, end) lie in the file. Names need no escapes: they are ours. */
+        /* Tensors [first, end) are in the file. Names need no escapes: they are ours. */
         for (int i = first; i < end; i++)
             text_add(index, "%s\n    \"%s\": \"%s\"", i > 0 ? "," : "", job->source[i].name, name);
     }
@@ -198,7 +199,7 @@ static enum status write_files(const struct job *job)
     return file_sync_dir(job->temp);
 }
 
-/* commit — the rename, which takes the place of an empty folder and of nothing else. */
+/* commit — renames the folder, which can replace an empty folder and nothing else. */
 static enum status commit(const struct job *job)
 {
     if (rename(job->temp, job->target) != 0)
@@ -230,8 +231,8 @@ enum status hf_save(const char *to, const struct safetensors_source *source, int
                     "no space for %s: it needs %" PRId64 " bytes, %" PRId64 " are free; make room",
                     job.target, need_bytes, free_bytes);
     int lock_fd = -1;
-    /* The folder beside the target, locked while lock_fd is open: other processes see that it is in
-     * use. */
+    /* The folder next to the target is locked while lock_fd is open: other processes see that it is
+     * in use. */
     if (mkdir(job.temp, 0777) != 0)
         return FAIL(ST_STORE, "cannot make %s: %s; check that this folder can be written", job.temp,
                     strerror(errno));

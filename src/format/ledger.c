@@ -1,8 +1,8 @@
 /* ledger — see ledger.h. Read ledger_audit_bytes first, at the foot.
  *
- * The audit keeps the runs that no later line supersedes. A run that continues the one before
- * becomes a part of it, so a calm run of any length is one of them. What is missing, or there
- * twice, is looked for at the end: what was superseded does not matter. */
+ * The audit keeps the runs that no later line supersedes. A run that continues the previous one
+ * becomes a part of it, so an undisturbed run of any length is a single one. Missing and repeated
+ * steps are searched for at the end: superseded results do not matter. */
 #include "format/ledger.h"
 
 #include <inttypes.h>
@@ -25,7 +25,7 @@ static const char *const outcome_name[LEDGER_OUTCOMES_N] = {"applied", "not fini
 #define TAIL_BYTES (sizeof ",\"xxh3_64\":\"0123456789abcdef\"}\n" - 1)
 #define WEIGHTS_NAME "model.safetensors"
 
-/* finish_line — adds the checksum to what is in out. */
+/* finish_line — adds the checksum to the text in out. */
 static void finish_line(uint64_t *hash, char out[LEDGER_LINE_MAX])
 {
     const size_t n = strlen(out);
@@ -127,17 +127,17 @@ static enum status get_outcome(const cJSON *root, enum ledger_outcome *out)
 
 struct audit {
     struct ledger_audit *out;
-    struct ledger_start start; /* the line that the runs that are left begin with */
-    int64_t generation;        /* of the last start */
+    struct ledger_start start; /* the line with which the remaining runs begin */
+    int64_t generation;        /* generation of the last start */
     struct ledger_run *run;
     size_t runs_n, runs_cap;
-    uint64_t provenance;     /* of this generation, with its data; 0: not said */
-    uint64_t *provenance_of; /* of each checkpoint */
-    char differs[256];       /* weights that came out in two ways; "": none */
+    uint64_t provenance; /* fingerprint of this generation's provenance and data; 0: not recorded */
+    uint64_t *provenance_of; /* provenance of each checkpoint */
+    char differs[256];       /* weights with two different results; "": none */
     bool is_unchecked;       /* checksums do not count: else a fuzzer would get no further */
 };
 
-/* supersede — drops what is said of steps behind `after`. */
+/* supersede — drops the results of steps after `after`. */
 static void supersede(struct audit *a, int64_t after)
 {
     while (a->runs_n > 0) {
@@ -163,7 +163,7 @@ static enum status take_start(struct audit *a, const struct ledger_start *start)
     a->generation = start->generation;
     a->provenance = 0;
     supersede(a, start->after);
-    /* Compares the order of samples with the order of the runs that are left. */
+    /* Compares the order of samples with the order of the remaining runs. */
     int64_t *reordered = &a->out->reordered;
     if (a->runs_n == 0)
         a->start = *start;
@@ -185,7 +185,7 @@ static enum status check_generation(const struct audit *a, int64_t generation)
 
 /* ---- checkpoints ---- */
 
-/* make_room — for one entry at *at; the oldest step goes if there are too many. */
+/* make_room — makes room for one entry at *at; removes the oldest step if there are too many. */
 static void make_room(struct audit *a, int *at)
 {
     struct ledger_audit *out = a->out;
@@ -209,7 +209,7 @@ static enum status take_checkpoint(struct audit *a, const cJSON *root)
     TRY(json_get_hex(root, "state", &c.state));
     TRY(check_generation(a, c.generation));
     struct ledger_audit *out = a->out;
-    /* Where the step is, or belongs. Entries come nearly in order. */
+    /* Finds the place of the step. Entries come nearly in order. */
     int at = out->checkpoints_n;
     while (at > 0 && out->checkpoint[at - 1].step >= c.step)
         at--;
@@ -218,7 +218,7 @@ static enum status take_checkpoint(struct audit *a, const cJSON *root)
     if (!a->provenance_of)
         a->provenance_of = memory_new(LEDGER_CHECKPOINTS_MAX, sizeof *a->provenance_of);
     if (at < out->checkpoints_n && out->checkpoint[at].step == c.step) {
-        /* With those that a generation with the same provenance has saved before. */
+        /* Compares with the weights that a generation with the same provenance has saved before. */
         const struct ledger_checkpoint *old = &a->out->checkpoint[at];
         if (a->differs[0] == 0 && old->weights != c.weights && a->provenance != 0 &&
             a->provenance_of[at] == a->provenance)
@@ -237,7 +237,7 @@ static enum status take_checkpoint(struct audit *a, const cJSON *root)
     return ST_OK;
 }
 
-/* take_provenance — two generations with one fingerprint should have the same results. */
+/* Records the provenance: two generations with one fingerprint should have the same results. */
 static enum status take_provenance(struct audit *a, const cJSON *root)
 {
     const cJSON *object;
@@ -298,7 +298,7 @@ static enum status take_object(struct audit *a, const cJSON *root)
 static enum status take_line(struct audit *a, const char *line, size_t n)
 {
     cJSON *root = NULL;
-    /* The line ends as finish_line would end it. */
+    /* The expected end of the line, as finish_line writes it. */
     char end[64];
     if (n < TAIL_BYTES)
         return FAIL(ST_BAD_DATA, "it has %zu bytes", n);
@@ -338,7 +338,7 @@ static enum status take_lines(struct audit *a, const char *bytes, size_t n, cons
     return ST_OK;
 }
 
-/* ---- what is missing ---- */
+/* ---- missing and repeated steps ---- */
 
 static void find_problem(const struct audit *a)
 {
@@ -353,13 +353,13 @@ static void find_problem(const struct audit *a)
     for (size_t i = 0; i < a->runs_n && out->problem[0] == 0; i++) {
         const struct ledger_run *run = &a->run[i];
         if (run->step != step) {
-            /* Of a run that begins with another step than the next one. */
+            /* A run begins with another step than the next one. */
             const bool is_gap = run->step > step;
             text_format(out->problem, sizeof out->problem,
                         "steps %" PRId64 " to %" PRId64 " are %s", is_gap ? step : run->step,
                         (is_gap ? run->step : step) - 1, is_gap ? "missing" : "there twice");
         } else if (run->sample != sample) {
-            /* Of a run that begins with another sample than the next one. */
+            /* A run begins with another sample than the next one. */
             const bool is_gap = run->sample > sample;
             const int64_t first = is_gap ? sample : run->sample,
                           end = is_gap ? run->sample : sample;
@@ -439,7 +439,7 @@ enum status ledger_audit(const char *path, struct ledger_audit *out)
 }
 
 #ifdef FUZZ
-/* Whatever is read, the counts of what is whole make sense. */
+/* For any input that is read, the counts of complete lines are consistent. */
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {

@@ -1,6 +1,6 @@
 /* llmc — see the header. Every number of the file's header is bounded before it is multiplied, and
- * the file's length must be the one that follows from them, to the byte. Must not know our model's
- * code, only its names. */
+ * the file's length must be the length that follows from them, to the byte. Must not know our
+ * model's code, only its names. */
 #include "format/llmc.h"
 
 #include <inttypes.h>
@@ -29,11 +29,11 @@ struct llmc_file {
     struct llmc llmc;
 };
 
-/* The tensors in the file's order; sizes are those of one layer where there are layers. out and in
- * as multiples of C; in 0: a vector; in -1: a table, which has as many rows as the vocabulary or
- * the positions. */
+/* The tensors in the file's order; sizes are for one layer if the tensor has layers. out and in as
+ * multiples of C; in 0: a vector; in -1: a table with one row for each token of the vocabulary or
+ * each position. */
 static const struct form {
-    const char *name; /* behind "h.<layer>." where is_layered */
+    const char *name; /* after "h.<layer>." if is_layered */
     bool is_layered;
     int in, out;
 } form_list[LLMC_TENSORS] = {
@@ -55,8 +55,8 @@ static int32_t read_i32_le(const uint8_t *p)
                      (uint32_t)p[3] << 24);
 }
 
-/* shape_of — the shape of one layer's tensor: a table is rows × C, a matrix in × out, a vector 1 ×
- * out. */
+/* shape_of — computes the shape of one layer's tensor: a table is rows × C, a matrix in × out, a
+ * vector 1 × out. */
 static void shape_of(const struct llmc *llmc, int i, bool is_padded, int64_t *in, int64_t *out)
 {
     const struct form *form = &form_list[i];
@@ -129,7 +129,7 @@ static enum status check_header(const uint8_t *bytes, const char *what, struct l
     return ST_OK;
 }
 
-/* place — finds where each tensor begins; the last must end with the file. */
+/* place — finds the beginning of each tensor; the last must end with the file. */
 static enum status place(const uint8_t *bytes, size_t n, struct llmc *llmc)
 {
     int64_t at = HEADER_BYTES, begin[LLMC_TENSORS];
@@ -253,7 +253,7 @@ void llmc_to_f32(const struct llmc_entry *entry, int64_t first, int64_t n, float
     }
     if (n == 0)
         return;
-    /* Their rows are our columns: each is read in one run over the rows that were asked for. */
+    /* Rows of the file are our columns: each is read in one run over the requested rows. */
     int64_t row_first = first / entry->out, row_last = (first + n - 1) / entry->out;
     for (int64_t o = 0; o < entry->out; o++)
         for (int64_t i = row_first; i <= row_last; i++) {
@@ -313,7 +313,7 @@ static void read_last(const struct llmc *llmc, int form, bool is_vector)
     llmc_to_f32(&entry, entry.elems - n, n, last);
 }
 
-/* Any bytes are refused, or hold every tensor to its last element. */
+/* Any bytes are refused, or hold every tensor up to its last element. */
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {

@@ -19,7 +19,7 @@
 #define LLMC_TENSORS 16
 
 struct llmc {
-    const char *what; /* borrowed: names the bytes in messages */
+    const char *what; /* borrowed: name of the bytes in messages */
     int64_t layers, heads, embed, context, vocab, vocab_padded;
     enum dtype dtype;                    /* DTYPE_F32 or DTYPE_BF16, of every tensor */
     const uint8_t *tensor[LLMC_TENSORS]; /* borrowed from the parsed bytes, in the file's order */
@@ -34,25 +34,26 @@ struct llmc_entry {
     int64_t elems;
 };
 
-/* llmc_parse — public for tests: ST_BAD_DATA with expected and actual values. A file that passes
- * has exactly the bytes of its dimensions, and zeros in the padding of the vocabulary. */
+/* llmc_parse — parses a file; public for tests: ST_BAD_DATA with expected and actual values. A file
+ * that passes has exactly the bytes of its dimensions, and zeros in the padding of the
+ * vocabulary. */
 enum status llmc_parse(const uint8_t *bytes, size_t n, const char *what, struct llmc *out);
 
-/* llmc_tensor — by our name; ST_BAD_DATA with expected and actual shape. wte.weight has V rows,
- * without the padding. */
+/* llmc_tensor — finds a tensor by our name; ST_BAD_DATA with expected and actual shape. wte.weight
+ * has V rows, without the padding. */
 enum status llmc_tensor(const struct llmc *llmc, const char *name, int dims_n, const int64_t *dim,
                         struct llmc_entry *out);
-/* llmc_to_f32 — elements [first, first+n) in our layout; the range must be valid. Whole rows are
- * fastest. */
+/* llmc_to_f32 — converts elements [first, first+n) in our layout; the range must be valid. Whole
+ * rows are fastest. */
 void llmc_to_f32(const struct llmc_entry *entry, int64_t first, int64_t n, float *out);
 
-bool llmc_is_file(const char *path); /* a regular file: no other kind of model is one */
+bool llmc_is_file(const char *path); /* true for a regular file: no other kind of model is one */
 struct llmc_file;                    /* a mapped file */
 enum status llmc_open(const char *path, struct llmc_file **out);
 void llmc_close(struct llmc_file *file); /* accepts NULL */
 const struct llmc *llmc_of(const struct llmc_file *file);
 
-/* llmc_release — the tensor was read: its pages leave resident memory. */
+/* llmc_release — removes the pages of a tensor from resident memory, after it was read. */
 void llmc_release(const struct llmc_file *file, const struct llmc_entry *entry);
 
 #endif

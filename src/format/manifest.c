@@ -13,7 +13,8 @@
 #define TAIL_BYTES 43
 #define SUFFIX ".safetensors"
 
-/* tail_of — the last line for the bytes before it, as the reader expects it byte for byte. */
+/* tail_of — writes the last line for the bytes before it, in the form that the reader expects byte
+ * for byte. */
 static void tail_of(const char *bytes, size_t n, char out[TAIL_BYTES + 1])
 {
     bool fits = text_format(out, TAIL_BYTES + 1, "  \"manifest_xxh3_64\": \"%016" PRIx64 "\"\n}\n",
@@ -126,7 +127,7 @@ static enum status read_meta(const cJSON *root, struct ckpt_meta *out)
     if (cJSON_HasObjectItem(root, "skipped"))
         TRY(json_get_i64(root, "skipped", 1, out->step, &out->skipped));
     if (cJSON_HasObjectItem(root, "spike_history")) {
-        /* Hexadecimal digits; what they say is for the caller. */
+        /* Hexadecimal digits; the caller interprets them. */
         const char *s;
         TRY(json_get_string(root, "spike_history", &s));
         if (s[strspn(s, "0123456789abcdef")] != 0 ||
@@ -169,7 +170,7 @@ static enum status read_fields(const cJSON *root, struct manifest *out)
     return out->files_n > 0 ? ST_OK : FAIL(ST_BAD_DATA, "no file is listed");
 }
 
-/* read_text — without the checksum, so that the fuzzer reaches it. */
+/* read_text — reads a manifest without the checksum, so that the fuzzer reaches it. */
 static enum status read_text(const char *bytes, size_t n, const char *what, struct manifest *out)
 {
     cJSON *root = NULL;
@@ -190,7 +191,7 @@ static size_t skip_space(const char *bytes, size_t n, size_t at)
     return at;
 }
 
-/* take — skips white space, then this text; false: something else is there. */
+/* Skips white space, then this text; false: the bytes differ. */
 static bool take(const char *bytes, size_t n, size_t *at, const char *text)
 {
     size_t from = skip_space(bytes, n, *at), len = strlen(text);
@@ -200,8 +201,8 @@ static bool take(const char *bytes, size_t n, size_t *at, const char *text)
     return true;
 }
 
-/* schema_of — the first key, before anything else is trusted: another schema may have other rules
- * for the rest and its checksum. -1: the bytes do not begin with it. */
+/* schema_of — reads the first key, before anything else is trusted: another schema may have other
+ * rules for the rest and its checksum. -1: the bytes do not begin with it. */
 static int64_t schema_of(const char *bytes, size_t n)
 {
     char digits[20];
@@ -245,7 +246,7 @@ enum status manifest_parse(const char *bytes, size_t n, const char *what, struct
 }
 
 #ifdef FUZZ
-/* What is read can be written, and reads back the same. */
+/* A manifest that is read can be written, and reads back the same. */
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {

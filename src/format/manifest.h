@@ -25,13 +25,13 @@ struct manifest {
     int files_n;
 };
 
-/* manifest_normalize — rewrites the two JSON texts of meta as they will be read back: no white
- * space, numbers in one form. ST_BAD_DATA: one is not an object or does not fit. */
+/* manifest_normalize — rewrites the two JSON texts of meta to the form in which they are read back:
+ * no white space, numbers in one form. ST_BAD_DATA: one is not an object or does not fit. */
 enum status manifest_normalize(struct ckpt_meta *meta);
 /* manifest_write — appends the text to out; the caller frees it. */
 enum status manifest_write(const struct manifest *manifest, struct text *out);
-/* manifest_parse — `what` names the file in messages (ST_BAD_DATA). ST_SCHEMA: its first key gives
- * a schema that this version cannot read, whatever follows. */
+/* manifest_parse — parses a manifest. `what` names the file in messages (ST_BAD_DATA). ST_SCHEMA:
+ * its first key is a schema that this version cannot read; the rest is not checked then. */
 enum status manifest_parse(const char *bytes, size_t n, const char *what, struct manifest *out);
 
 #endif

@@ -17,10 +17,10 @@
 
 /* the format allows 100 MB; the largest published models have some hundred KB */
 #define HEADER_BYTES_MAX (16 << 20)
-#define ENTRY_BYTES_MAX (64 << 10) /* of one tensor's JSON */
+#define ENTRY_BYTES_MAX (64 << 10) /* bytes of one tensor's JSON */
 #define METADATA_BYTES_MAX (1 << 20)
 #define TENSORS_MAX 65536             /* the largest published models have some thousands */
-#define READ_BYTES ((int64_t)4 << 20) /* of a tensor, by a source's read */
+#define READ_BYTES ((int64_t)4 << 20) /* bytes of a tensor for one read of a source */
 #define EXACT_MAX 9007199254740992.0  /* 2^53: larger whole numbers are not exact in JSON */
 
 /* All element types of the format. bits: some are narrower than a byte. dtype -1: checked, but not
@@ -58,7 +58,7 @@ struct scan {
     struct safetensors *out;
 };
 
-/* read_count — a JSON number that is whole and in [0, 2^53]. */
+/* read_count — reads a JSON number that is whole and in [0, 2^53]. */
 static bool read_count(const cJSON *item, int64_t *out)
 {
     if (!cJSON_IsNumber(item) || !(item->valuedouble >= 0 && item->valuedouble <= EXACT_MAX))
@@ -105,7 +105,7 @@ static enum status read_dtype(const struct scan *scan, const cJSON *info, const 
                 scan->what, name, item->valuestring);
 }
 
-/* read_shape — the dimensions and their product. */
+/* read_shape — reads the dimensions and computes their product. */
 static enum status read_shape(const struct scan *scan, const cJSON *info,
                               struct safetensors_entry *entry)
 {
@@ -134,7 +134,8 @@ static enum status read_shape(const struct scan *scan, const cJSON *info,
     return ST_OK;
 }
 
-/* read_span — data_offsets, against the data area and against dtype × shape. */
+/* read_span — reads data_offsets, and checks them against the data area and against dtype ×
+ * shape. */
 static enum status read_span(struct scan *scan, const cJSON *info, int bits,
                              struct safetensors_entry *entry)
 {
@@ -211,7 +212,7 @@ static int compare_spans(const void *a, const void *b)
     return x->end < y->end ? -1 : x->end > y->end;
 }
 
-/* read_item — one tensor, or the metadata: a small document of its own. */
+/* read_item — reads one tensor, or the metadata: a small document of its own. */
 static enum status read_item(struct scan *scan, const struct json_item *item)
 {
     cJSON *name = NULL, *info = NULL;
@@ -231,7 +232,7 @@ free_all:
     return st;
 }
 
-/* walk_header — count_out: counts the items; NULL: reads them. */
+/* walk_header — goes over the header. count_out: counts the items; NULL: reads them. */
 static enum status walk_header(struct scan *scan, const char *header, size_t bytes,
                                int64_t *count_out)
 {
@@ -249,7 +250,7 @@ static enum status walk_header(struct scan *scan, const char *header, size_t byt
     return ST_OK;
 }
 
-/* read_header — memory is proportional to the list, whatever the header holds. */
+/* read_header — reads the header. Memory is proportional to the list, for any header. */
 static enum status read_header(struct scan *scan, const char *header, size_t bytes)
 {
     int64_t n = 0;
@@ -264,7 +265,7 @@ static enum status read_header(struct scan *scan, const char *header, size_t byt
         return FAIL(ST_RETRY, "out of memory: the list of %" PRId64 " tensors of %s", n,
                     scan->what);
     TRY(walk_header(scan, header, bytes, NULL));
-    /* No name is used for two tensors. */
+    /* Checks that no two tensors have the same name. */
     if (scan->spans_n > 0)
         qsort(scan->span, (size_t)scan->spans_n, sizeof(scan->span[0]), compare_names);
     for (int i = 1; i < scan->spans_n; i++)
@@ -366,7 +367,7 @@ static const char *dtype_name(enum dtype dtype)
     return "";
 }
 
-/* shape_text — "(311, 64)"; returns out. */
+/* shape_text — writes a shape, such as "(311, 64)"; returns out. */
 static const char *shape_text(char *out, size_t cap, int dims_n, const int64_t *dim)
 {
     struct text t = {.data = NULL};
@@ -427,8 +428,8 @@ static int64_t source_bytes(const struct safetensors_source *source)
     return bytes;
 }
 
-/* build_header — the JSON, padded with spaces so that the data area starts at a multiple of 8; the
- * data area's length too. */
+/* build_header — builds the JSON, padded with spaces so that the data area starts at a multiple of
+ * 8, and computes the data area's length. */
 static enum status build_header(const struct safetensors_source *source, int sources_n,
                                 const char *metadata_json, struct text *header,
                                 int64_t *data_bytes_out)
@@ -475,7 +476,7 @@ enum status safetensors_bytes(const struct safetensors_source *source, int sourc
     return st;
 }
 
-/* write_read — a tensor that is not in host memory, through a buffer. */
+/* write_read — writes a tensor that is not in host memory, through a buffer. */
 static enum status write_read(struct sink *sink, const struct safetensors_source *source)
 {
     int64_t each = (int64_t)dtype_bytes(source->dtype), elems = source_bytes(source) / each,
@@ -536,7 +537,7 @@ close_all:;
 }
 
 #ifdef FUZZ
-/* Any bytes are refused, or describe tensors that can be read to the last element. */
+/* Any bytes are refused, or describe tensors that can be read up to the last element. */
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {

@@ -15,8 +15,8 @@
 
 #define CHUNK_BYTES (1 << 20)  /* hashed while it is in the second-level cache */
 #define BUFFER_BYTES (4 << 20) /* written at once */
-#define FLUSH_BYTES (8 << 20)  /* how often the disk is started and the heartbeat called */
-#define FLUSH_LAG (64 << 20)   /* written but not on disk: more than this blocks */
+#define FLUSH_BYTES (8 << 20)  /* interval of write-back and heartbeats */
+#define FLUSH_LAG (64 << 20)   /* more bytes written but not on disk block the writer */
 
 struct sink {
     int fd;
@@ -35,7 +35,7 @@ static bool is_direct(const struct sink *sink)
     return flags >= 0 && (flags & O_DIRECT);
 }
 
-/* flush — if the page cache is used: starts the write-back of what was written, while the next
+/* flush — starts the write-back of the written bytes, if the page cache is used, while the next
  * bytes are hashed, and waits for older bytes. So the last fsync is short and heartbeats are
  * steady. A failed write-back is reported once only, so it is never ignored here. */
 static enum status flush(struct sink *sink)
@@ -81,7 +81,7 @@ enum status sink_add(struct sink *sink, const void *data, int64_t bytes)
             n = BUFFER_BYTES - sink->buffered;
         char *chunk = sink->buffer + sink->buffered;
         memcpy(chunk, (const char *)data + done, n);
-        /* of the copy: what is hashed is what is written */
+        /* hashes the copy: exactly the bytes that are written */
         XXH3_64bits_update(sink->hash, chunk, n);
         done += (int64_t)n;
         sink->buffered += n;

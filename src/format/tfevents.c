@@ -32,7 +32,7 @@ struct tfevents {
     int fd;
     char path[FILE_PATH_MAX];
     int64_t end_bytes; /* bytes of complete records in the file */
-    int64_t flush_ms;  /* when to write next */
+    int64_t flush_ms;  /* time of the next write */
     bool is_failing, has_warned;
     int64_t lost;
     size_t used;
@@ -43,7 +43,7 @@ struct tfevents {
 
 uint32_t tfevents_crc32c(const void *bytes, size_t n)
 {
-    /* The remainder of every byte, made once: reflected, polynomial 0x1EDC6F41. */
+    /* The remainder of every byte, computed once: reflected, polynomial 0x1EDC6F41. */
     static uint32_t table[256];
     if (table[1] == 0)
         for (uint32_t i = 256; i-- > 0;) { /* [1] last: it marks the table as complete */
@@ -59,8 +59,8 @@ uint32_t tfevents_crc32c(const void *bytes, size_t n)
     return ~crc;
 }
 
-/* A record's checksum is rotated and shifted, because a checksum of data that contains its own
- * checksum is weak. */
+/* Masks a checksum: a record's checksum is rotated and shifted, because a checksum of data that
+ * contains its own checksum is weak. */
 static uint32_t mask(uint32_t crc) { return (crc >> 15 | crc << 17) + 0xA282EAD8u; }
 
 /* ---- messages ---- */
@@ -92,7 +92,7 @@ static void add_varint(struct message *m, uint64_t value)
     add_little(m, value, 1);
 }
 
-/* A field's key is its number and how its value is written. */
+/* A field's key is its number and the encoding of its value. */
 enum wire { WIRE_VARINT = 0, WIRE_FIXED64 = 1, WIRE_BYTES = 2, WIRE_FIXED32 = 5 };
 
 static void add_key(struct message *m, int field, enum wire wire)
@@ -107,7 +107,8 @@ static void add_field(struct message *m, int field, const void *bytes, size_t n)
     add(m, bytes, n);
 }
 
-/* Event: wall_time = 1, step = 2; one of: file_version = 3, summary = 5, session_log = 7. */
+/* Begins an Event: wall_time = 1, step = 2; one of: file_version = 3, summary = 5, session_log =
+ * 7. */
 static void begin_event(struct message *m, int64_t step)
 {
     double wall_seconds = (double)clock_wall_ms() / 1000;
@@ -142,8 +143,8 @@ static void put_record(struct tfevents *file, const struct message *m)
     put_little(file, mask(tfevents_crc32c(m->bytes, m->n)), 4);
 }
 
-/* A write that failed half-way is repeated whole, at the same position: what a reader has seen of
- * it stays true. */
+/* Writes the buffer. A write that failed half-way is repeated whole, at the same position: the
+ * bytes that a reader has already seen stay the same. */
 void tfevents_flush(struct tfevents *file)
 {
     if (file == NULL || file->used == 0)
@@ -190,7 +191,7 @@ void tfevents_add(struct tfevents *file, int64_t step, const struct tfevents_sca
         tfevents_flush(file);
 }
 
-/* seconds_of — the time in the name of an event file; -1 for other files. */
+/* seconds_of — returns the time in the name of an event file; -1 for other files. */
 static int64_t seconds_of(const char *name)
 {
     char digits[SECONDS_DIGITS + 1];
@@ -201,8 +202,8 @@ static int64_t seconds_of(const char *name)
     return text_parse_i64(digits, 0, INT64_MAX, &seconds) == TEXT_OK ? seconds : -1;
 }
 
-/* seconds_next — now, but later than every existing file: a run that resumes within the second, or
- * after the clock was set back, must sort behind the one that it continues. */
+/* seconds_next — returns the time, but later than every existing file: a run that resumes within
+ * the second, or after the clock was set back, must sort after the run that it continues. */
 static int64_t seconds_next(const char *dir)
 {
     int64_t next = clock_wall_ms() / 1000;
@@ -218,7 +219,8 @@ static int64_t seconds_next(const char *dir)
     return next;
 }
 
-/* host — this machine's name, as far as it is fit for a file name. */
+/* host — writes this machine's name, with all characters replaced that are unfit for a file
+ * name. */
 static const char *host(char *out, size_t cap)
 {
     if (gethostname(out, cap) != 0)
@@ -258,8 +260,8 @@ enum status tfevents_open(const char *dir, int64_t step_next, struct tfevents **
         st = open_file(dir, file);
     if (st == ST_OK) {
         *out = file;
-        /* SessionLog: status = 1, START = 1. TensorBoard discards what older files have of this
-         * step and later ones. */
+        /* SessionLog: status = 1, START = 1. TensorBoard discards the scalars of this step and
+         * later ones in older files. */
         static const char version[] = "brain.Event:2";
         static const uint8_t start[] = {1 << 3 | WIRE_VARINT, 1};
         struct message event;

@@ -1,7 +1,7 @@
 /* multiple_choice — see multiple_choice.h.
  *
- * All ids of a file lie in one array, a question after the other: the context, then the
- * endings. A row says where its lengths are. */
+ * All ids of a file are in one array, one question after the other: the context, then the endings.
+ * A row holds the index of its lengths. */
 #include "data/qa/multiple_choice.h"
 
 #include <math.h>
@@ -76,7 +76,7 @@ void multiple_choice_get(const struct multiple_choice *m, int64_t i,
 
 /* ---- building ---- */
 
-/* Where a question comes from, for messages. */
+/* The origin of a question, for messages. */
 struct place {
     const char *what; /* "question" or "line" */
     int64_t number;
@@ -104,7 +104,7 @@ static enum status begin_row(struct multiple_choice *m, const struct place *at, 
     return ST_OK;
 }
 
-/* add_part — the last n ids are the context or one ending of the last question. */
+/* add_part — turns the last n ids into the context or one ending of the last question. */
 static enum status add_part(struct multiple_choice *m, const struct place *at, int64_t n)
 {
     const uint32_t *ids = (const uint32_t *)m->ids.data + (m->ids.n - n);
@@ -228,7 +228,8 @@ static const char *const context_names[] = {"ctx", "context", "question", NULL};
 static const char *const endings_names[] = {"endings", "choices", NULL};
 static const char *const label_names[] = {"label", "answer", NULL};
 
-/* label_of — -1: it is none. A large number stays large, so that messages show it. */
+/* label_of — returns the label; -1: it is none. A large number stays large, so that messages show
+ * it. */
 static int64_t label_of(const cJSON *item)
 {
     if (cJSON_IsNumber(item) && fabs(item->valuedouble) < 1e9 &&
@@ -246,7 +247,7 @@ static int64_t label_of(const cJSON *item)
     return value;
 }
 
-/* check_label — numbers out of range are begin_row's to refuse. */
+/* check_label — refuses an item that is no label; begin_row refuses numbers out of range. */
 static enum status check_label(const struct multiple_choice *m, const struct place *at,
                                const cJSON *item)
 {
@@ -265,7 +266,7 @@ static enum status check_label(const struct multiple_choice *m, const struct pla
     return st;
 }
 
-/* add_text — the context, or one ending: a text that begins none. */
+/* add_text — adds the context, or one ending. */
 static enum status add_text(struct multiple_choice *m, const struct place *at, const char *text,
                             size_t n, bool is_context)
 {
@@ -330,7 +331,8 @@ static bool is_blank(const char *text, const char *end)
     return text == end;
 }
 
-/* mark_bytes — of a byte order mark at the beginning, which editors on Windows write. */
+/* mark_bytes — returns the bytes of a byte order mark at the beginning, which editors on Windows
+ * write. */
 static size_t mark_bytes(const char *text, size_t n)
 {
     return n >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
@@ -395,7 +397,7 @@ enum status multiple_choice_open(const struct multiple_choice_config *config,
     return st;
 }
 
-/* is_lines — whether the first line that is not blank is a question. */
+/* is_lines — returns true if the first line that is not blank is a question. */
 static bool is_lines(const char *text, size_t n)
 {
     const char *end = text + n, *newline;

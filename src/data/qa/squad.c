@@ -1,7 +1,7 @@
 /* squad — see squad.h.
  *
- * The document is walked; only one paragraph at a time becomes a tree, and what is needed is
- * copied. So memory is bounded by the questions, whatever else the document holds. */
+ * The document is walked; only one paragraph at a time becomes a tree, and the needed parts are
+ * copied. So the questions bound the memory, for any other contents of the document. */
 #include "data/qa/squad.h"
 
 #include <math.h>
@@ -22,10 +22,10 @@ enum {
     SQUAD_NAMED_MAX = 5,    /* questions without a matching answer that are logged one by one */
     SQUAD_MISMATCH_SHARE = 10,
     SQUAD_CHUNK_BYTES = 1 << 18,
-    SQUAD_OTHER_BYTES_MAX = 1 << 20 /* of a member that is not used: titles, versions */
+    SQUAD_OTHER_BYTES_MAX = 1 << 20 /* bytes of a member that is not used: titles, versions */
 };
 
-/* Strings of a file, one after the other. */
+/* Strings of a file, stored one after the other. */
 struct squad_chunk {
     struct squad_chunk *next;
     size_t used, cap;
@@ -97,7 +97,7 @@ const struct squad_example *squad_example(const struct squad *squad, int64_t exa
 struct squad_reader {
     const char *name;
     struct squad *squad;
-    struct squad_answer *answer; /* of this file; answers_n are used */
+    struct squad_answer *answer; /* answers of this file; answers_n are used */
     int64_t answers_n;
     size_t answers_cap, examples_cap;
     int article_i, paragraph_i, question_i; /* -1: outside of one */
@@ -127,7 +127,7 @@ static enum status placed(const struct squad_reader *r, enum status st)
 
 static bool is_point_start(char c) { return ((unsigned char)c & 0xc0) != 0x80; }
 
-/* place_answer — the answer's position; both -1 when the context differs there. */
+/* place_answer — computes the answer's position; both -1 if the context differs there. */
 static void place_answer(const struct squad_reader *r, int64_t point, struct squad_answer *answer)
 {
     const int64_t n = (int64_t)strlen(answer->text);
@@ -152,7 +152,7 @@ static enum status get_kept(struct squad_reader *r, const cJSON *object, const c
                             const char **out)
 {
     TRY(json_get_string(object, key, out));
-    /* A copy of a string that lives as long as the squad. */
+    /* Copies a string for the lifetime of the squad. */
     const char **string = out;
     const size_t n = strlen(*string) + 1;
     struct squad_chunk *chunk = r->squad->chunks;

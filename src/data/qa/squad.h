@@ -15,11 +15,11 @@
 #include "base/text.h"
 #include "data/data_file.h"
 
-#define SQUAD_BYTES_MAX ((size_t)256 << 20) /* of one file; v2.0's training set has 42 MB */
+#define SQUAD_BYTES_MAX ((size_t)256 << 20) /* bytes of one file; v2.0's training set has 42 MB */
 
 struct squad_answer {
     const char *text; /* as in the file, UTF-8 */
-    /* where it is in the context; both -1: not where the file says */
+    /* position in the context; both -1: the answer is not at the position in the file */
     int64_t first_bytes, end_bytes;
 };
 
@@ -40,22 +40,23 @@ struct squad;
  * no questions, or too many answers that do not match. */
 enum status squad_parse(const char *bytes, size_t n_bytes, const char *name, struct squad **out);
 
-/* squad_open — reads all files that DATA names (data_file.h), in order, as one set. */
+/* squad_open — reads all files of DATA (data_file.h), in order, as one set. */
 enum status squad_open(const struct data_file_config *config, struct squad **out);
 void squad_close(struct squad *squad); /* accepts NULL */
 int64_t squad_examples(const struct squad *squad);
 int64_t squad_paragraphs(const struct squad *squad);
-/* squad_example — borrowed until squad_close. */
+/* squad_example — returns an example, borrowed until squad_close. */
 const struct squad_example *squad_example(const struct squad *squad, int64_t example_i);
-/* squad_file — file file_i that squad_open has read: its path, size, and XXH3-64 of its bytes.
- * false: there are no more. */
+/* squad_file — returns file file_i that squad_open has read: its path, size, and XXH3-64 of its
+ * bytes. false: there are no more. */
 bool squad_file(const struct squad *squad, int64_t file_i, const char **path_out,
                 int64_t *bytes_out, uint64_t *sum_out);
 
-/* squad_mismatched — for tests: questions of which no answer is at its offset. */
+/* squad_mismatched — returns the number of questions without an answer at its offset, for tests. */
 int64_t squad_mismatched(const struct squad *squad);
 
-/* squad_span — from the start and end logits of a question's windows to the best answer spans.
+/* squad_span — finds the best answer spans from the start and end logits of a question's
+ * windows.
  *
  * A context longer than the model's input is seen in several windows, each in a forward pass of
  * its own. A span is two positions of one window, start ≤ end, both in the window's part of the
@@ -81,17 +82,17 @@ struct squad_span_best {
 };
 
 void squad_span_begin(struct squad_span_best *best);
-/* squad_span_window — adds a window. logits: (T,2), start and end for each position. The context
- * is [first, last], empty when last < first. null_i: the "no answer" position; -1: none.
- * Positions with non-finite logits are in no span. */
+/* squad_span_window — adds a window. logits: (T,2), start and end for each position. The context is
+ * [first, last], empty if last < first. null_i: the "no answer" position; -1: none. Positions with
+ * non-finite logits are in no span. */
 void squad_span_window(struct squad_span_best *best, int64_t window, const float *logits,
                        int64_t first, int64_t last, int64_t null_i);
-/* squad_span_is_null — is "no answer" the prediction? There is no span, or the null score
- * exceeds the best span's by more than margin. */
+/* squad_span_is_null — returns true if "no answer" is the prediction: there is no span, or the null
+ * score exceeds the best span's by more than margin. */
 bool squad_span_is_null(const struct squad_span_best *best, double margin);
 
-/* squad_score — exact match and F1 of an answer, as SQuAD's official evaluation scripts define
- * them.
+/* squad_score — exact match and F1 of an answer, as defined by SQuAD's official evaluation
+ * scripts.
  *
  * An answer is normalised: lower case, no ASCII punctuation, without the words a, an and the,
  * single spaces. Exact match compares the results; F1 is the harmonic mean of precision and
@@ -101,8 +102,8 @@ bool squad_span_is_null(const struct squad_span_best *best, double margin);
  * (v1.1); Rajpurkar, Jia and Liang 2018 (v2.0). */
 
 /* The two versions differ in questions without an answer, which v2.0 has. There, no gold answer, or
- * only empty ones, means the empty answer; and if either side has no words, F1 is 1 when both have
- * none, else 0. In v1.1 no common words give 0. */
+ * only empty ones, means the empty answer; and if either side has no words, F1 is 1 if both have
+ * none, else 0. In v1.1 F1 is 0 without common words. */
 enum squad_score_rules { SQUAD_SCORE_RULES_V1, SQUAD_SCORE_RULES_V2 };
 
 struct squad_score_text {
@@ -115,12 +116,13 @@ struct squad_score {
     double f1;    /* 0 … 1 */
 };
 
-/* squad_score_answer — against n gold answers; 0 with v1.1 and n = 0. Fails ST_RETRY: memory. */
+/* squad_score_answer — scores an answer against n gold answers; 0 with v1.1 and n = 0. Fails
+ * ST_RETRY: memory. */
 enum status squad_score_answer(enum squad_score_rules rules, struct squad_score_text answer,
                                const struct squad_score_text *gold, size_t gold_n,
                                struct squad_score *out);
 
-/* squad_score_normalise — for tests: appends the normalised answer to *out, as UTF-8. */
+/* squad_score_normalise — appends the normalised answer to *out, as UTF-8; for tests. */
 enum status squad_score_normalise(struct squad_score_text answer, struct text *out);
 
 #endif

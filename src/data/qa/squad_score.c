@@ -51,8 +51,8 @@ static bool is_ignorable(int32_t c)
            category == UTF8PROC_CATEGORY_SK;
 }
 
-/* is_final — does the sigma at i end a word? A letter is before it and none after it, signs within
- * words aside. */
+/* is_final — returns true if the sigma at i ends a word: a letter is before it and none after it,
+ * signs within words aside. */
 static bool is_final(const struct codes *text, size_t i)
 {
     size_t before = i, behind = i + 1;
@@ -71,7 +71,7 @@ static bool is_punctuation(int32_t c)
            (c >= '{' && c <= '~');
 }
 
-/* is_space — bidirectional class of a separator, or category Zs. */
+/* is_space — returns true for the bidirectional class of a separator, or category Zs. */
 static bool is_space(int32_t c)
 {
     return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 ||
@@ -79,7 +79,7 @@ static bool is_space(int32_t c)
            c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
-/* is_word — a letter or a number. */
+/* is_word — returns true for a letter or a number. */
 static bool is_word(int32_t c)
 {
     switch (utf8proc_category(c)) {
@@ -140,8 +140,8 @@ static void join_words(struct codes *text)
     text->n = n;
 }
 
-/* normalise — the caller frees *out, also after a failure. A text never has more code points than
- * bytes. */
+/* normalise — normalises a text. The caller frees *out, also after a failure. A text never has more
+ * code points than bytes. */
 static enum status normalise(struct squad_score_text text, struct codes *out)
 {
     struct codes plain = {.at = malloc((text.n + 1) * sizeof *plain.at)};
@@ -197,7 +197,7 @@ static int by_content(const void *a, const void *b)
     return x->n < y->n ? -1 : x->n > y->n;
 }
 
-/* The words of a normalised text, sorted; free(out->at). */
+/* Splits a normalised text into its words, sorted; free(out->at). */
 static enum status split(const struct codes *text, struct words *out)
 {
     out->n = 0;

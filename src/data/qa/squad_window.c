@@ -24,8 +24,8 @@ struct squad_window_set {
     const struct squad *squad;
     struct squad_window_config config;
     struct tokenizer *tokenizer;
-    uint32_t *id;  /* of all contexts and questions */
-    uint32_t *end; /* where token i ends, in bytes of its text */
+    uint32_t *id;  /* ids of all contexts and questions */
+    uint32_t *end; /* end of token i, in bytes of its text */
     int64_t ids_n, ids_cap;
     struct squad_window_text *context;  /* by paragraph */
     struct squad_window_text *question; /* by example */
@@ -74,7 +74,7 @@ static enum status add_text(struct squad_window_set *set, const char *text, int6
     return ST_OK;
 }
 
-/* token_of_byte — the token of a context that contains this byte. */
+/* token_of_byte — returns the token of a context that contains this byte. */
 static int64_t token_of_byte(const struct squad_window_set *set, struct squad_window_text text,
                              int64_t byte)
 {

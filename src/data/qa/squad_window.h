@@ -5,7 +5,7 @@
  *     samples.
  *   - A question longer than half a sample loses its end.
  *   - A longer context is cut into windows that begin `stride` tokens after each other. A stride
- *     without overlap becomes half of what fits.
+ *     without overlap becomes half of the space for context in a sample.
  *   - Labels are positions in the sample: the tokens with the first and last byte of the first
  *     answer that matches. A window without the whole answer, and every window of an
  *     unanswerable question, has start = end = 0, as Hugging Face's question-answering pipeline
@@ -30,7 +30,7 @@ struct squad_window_config {
     int64_t stride_tokens; /* DOC_STRIDE */
     int64_t vocab;         /* every id must be below it */
     bool is_training;      /* without windows of label T */
-    /* NULL allowed; false: stop, ST_RETRY */
+    /* NULL allowed; returns false to stop: then ST_RETRY */
     bool (*progress)(void *arg, int64_t bytes_done, int64_t bytes_total);
     void *progress_arg;
 };
@@ -40,13 +40,13 @@ struct squad_window {
     /* position of the first context token in the sample, after the separator */
     int32_t context_at;
     int32_t context_n;     /* context tokens in this sample; may be 0 (an empty context) */
-    int32_t context_first; /* its index in the whole context */
+    int32_t context_first; /* index of the first one in the whole context */
     int32_t start, end;    /* labels, end inclusive */
 };
 
 struct squad_window_set;
-/* squad_window_open — the windows of all examples in their order; those of one example are
- * adjacent. Borrows squad until close. Fails ST_BAD_SETTING: T, DOC_STRIDE; ST_BAD_DATA: the
+/* squad_window_open — makes the windows of all examples in their order; the windows of one example
+ * are adjacent. Borrows squad until close. Fails ST_BAD_SETTING: T, DOC_STRIDE; ST_BAD_DATA: the
  * vocabulary is too small, or there is nothing to train on. */
 enum status squad_window_open(const struct squad *squad, const struct squad_window_config *config,
                               struct squad_window_set **out);
@@ -57,13 +57,13 @@ const struct squad_window *squad_window_get(const struct squad_window_set *set, 
  * NULL. */
 void squad_window_fill(const struct squad_window_set *set, int64_t window_i, int32_t *tokens,
                        uint8_t *mask);
-/* squad_window_cut — the bytes of the example's context in the tokens [start, end], both within
- * [context_at, context_at + context_n): complete characters, without white space at either end
- * (tokens include the space before a word). The predicted answer is context[*first_bytes,
+/* squad_window_cut — finds the bytes of the example's context in the tokens [start, end], both
+ * within [context_at, context_at + context_n): complete characters, without white space at either
+ * end (tokens include the space before a word). The predicted answer is context[*first_bytes,
  * *end_bytes). */
 void squad_window_cut(const struct squad_window_set *set, int64_t window_i, int32_t start,
                       int32_t end, int64_t *first_bytes, int64_t *end_bytes);
-/* of all samples and labels */
+/* squad_window_fingerprint — returns a fingerprint of all samples and labels. */
 uint64_t squad_window_fingerprint(const struct squad_window_set *set);
 
 #endif

@@ -1,4 +1,4 @@
-/* bpe — see bpe.h. Words of up to 15 bytes, which nearly all are, lie in one table of 16-byte keys;
+/* bpe — see bpe.h. Words of up to 15 bytes, nearly all words, lie in one table of 16-byte keys;
  * longer tokens have a table of their own. A word that is no token is merged once for each cache:
  * its ids are then found by its key, too. */
 #include "data/tokenizer/bpe.h"
@@ -17,7 +17,7 @@ enum {
     BPE_WORD_MAX = 15, /* bytes of a key */
     BPE_CACHE_BITS = 14,
     BPE_CACHE_IDS = 11,
-    BPE_WATCH_BYTES = 1 << 18, /* of text between two looks at the watch */
+    BPE_WATCH_BYTES = 1 << 18, /* bytes of text between two checks of the watch */
 };
 
 struct bpe_cached {
@@ -50,7 +50,8 @@ static const uint64_t bpe_mask[BPE_WORD_MAX + 1][2] = {
     {UINT64_MAX, 0xffffffffffffff},
 };
 
-/* n ≤ BPE_WORD_MAX; readable bytes at p: 16 where there are as many before end, else n. */
+/* Returns the key of n ≤ BPE_WORD_MAX bytes at p; it reads 16 bytes if there are 16 before end,
+ * else n. */
 static inline struct bpe_key key_of(const uint8_t *p, size_t n, const uint8_t *end)
 {
     struct bpe_key key = {0, 0};
@@ -74,7 +75,7 @@ static inline bool key_is(struct bpe_key a, struct bpe_key b)
     return a.low == b.low && a.high == b.high;
 }
 
-/* word_find — the slot of the key, or the empty slot for it. */
+/* word_find — returns the slot of the key, or the empty slot for it. */
 static inline struct bpe_word *word_find(const struct bpe *bpe, struct bpe_key key, uint64_t hash)
 {
     size_t slot = hash >> bpe->words_shift;
@@ -104,7 +105,7 @@ uint32_t bpe_find(const struct bpe *bpe, const void *bytes, size_t n)
     return word->key.high != 0 ? word->id : BPE_NONE;
 }
 
-/* The power of 2 that leaves at least 5 of 8 slots empty. */
+/* Returns the power of 2 that leaves at least 5 of 8 slots empty. */
 static int table_bits(size_t n)
 {
     int bits = 4;
@@ -149,7 +150,7 @@ void bpe_close(struct bpe *bpe)
     free(bpe);
 }
 
-/* Lets the bytes of id be found; false: they are another's. */
+/* Adds the bytes of id to the table; false: they belong to another id. */
 static bool text_add(struct bpe *bpe, uint32_t id)
 {
     const uint8_t *p = bpe->blob + bpe->begin[id];
@@ -205,7 +206,7 @@ void bpe_pair(struct bpe *bpe, uint32_t left, uint32_t right, uint32_t rank, uin
     XXH3_128bits_update(bpe->hash, facts, sizeof facts);
 }
 
-/* The pairs of tokens that together are token id: how many, and adds them where add is set. */
+/* Returns the number of pairs of tokens that together are token id, and adds them if `add`. */
 static size_t splits_of(struct bpe *bpe, uint32_t id, uint32_t rank, bool add)
 {
     const uint8_t *p = bpe->blob + bpe->begin[id];
@@ -255,7 +256,7 @@ void bpe_identity(const struct bpe *bpe, uint64_t out[2])
 
 /* ---- the end of filling ---- */
 
-/* Does merging the bytes of id give id? */
+/* Returns true if merging the bytes of id results in id. */
 static bool is_made(const struct bpe *bpe, uint32_t id)
 {
     uint32_t ids[BPE_TOKEN_BYTES_MAX];
@@ -263,12 +264,12 @@ static bool is_made(const struct bpe *bpe, uint32_t id)
     if (bpe->len[id] > BPE_TOKEN_BYTES_MAX / 4 ||
         bpe_merge_word(bpe, NULL, bpe->blob + bpe->begin[id], bpe->len[id], ids, &n) != ST_OK) {
         status_clear();
-        return false; /* then it is merged each time */
+        return false; /* the bytes are merged each time then */
     }
     return n == 1 && ids[0] == id;
 }
 
-/* The first place in p[0, n) after the beginning that nothing merges across; n: none. */
+/* Returns the first position in p[0, n), after the beginning, that no merge crosses; n: none. */
 static inline size_t joined_end(const struct bpe *bpe, const uint8_t *p, size_t n)
 {
     for (size_t i = 1; i < n; i++) {
@@ -302,7 +303,7 @@ int bpe_finish(struct bpe *bpe, const struct bpe_rules *rules, bool are_made, ui
         if (bpe->longs[i].id < bpe->size.vocab)
             bpe->longs[i].is_direct = all || is_made(bpe, bpe->longs[i].id);
     /* SentencePiece's words are long and have punctuation in them. Unknown characters may be fused,
-     * so only where each has bytes. */
+     * so this is done only if each character has bytes. */
     bpe->splits =
         bpe->rules.unit == BPE_UNIT_CHARS && bpe->rules.fallback != NULL && !bpe->rules.takes_whole;
     for (uint32_t id = 0; id < bpe->size.vocab + bpe->size.symbols; id++) {
@@ -312,7 +313,7 @@ int bpe_finish(struct bpe *bpe, const struct bpe_rules *rules, bool are_made, ui
             bpe->joined[two >> 6] |= (uint64_t)1 << (two & 63);
         }
     }
-    /* All that the ids of a text depend on. */
+    /* Everything that the ids of a text depend on. */
     const uint32_t facts[] = {bpe->size.vocab,        bpe->rules.unit,
                               bpe->rules.takes_whole, bpe->rules.fallback != NULL,
                               bpe->rules.unknown,     bpe->rules.fuses_unknown};
@@ -334,7 +335,7 @@ int bpe_finish(struct bpe *bpe, const struct bpe_rules *rules, bool are_made, ui
 struct bpe_cache *bpe_cache_new(void) { return calloc(1, sizeof(struct bpe_cache)); }
 void bpe_cache_free(struct bpe_cache *cache) { free(cache); }
 
-/* A word that is no token, through the cache. */
+/* Encodes a word that is no token, through the cache. */
 static __attribute__((noinline)) enum status word_cached(const struct bpe *bpe,
                                                          struct bpe_cached *slot,
                                                          struct bpe_key key, const uint8_t *p,
@@ -417,7 +418,7 @@ void bpe_chars_fill(uint16_t char_of[256])
         char_of[b] = is_itself(b) ? (uint16_t)b : shifted++;
 }
 
-/* The byte of a character, or −1. From U+0100 on: 0 … 32, 127 … 160, 173. */
+/* Returns the byte of a character, or −1. From U+0100 on: 0 … 32, 127 … 160, 173. */
 static int byte_of(uint32_t c)
 {
     if (c < 0x100)

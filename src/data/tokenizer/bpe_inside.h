@@ -31,9 +31,9 @@ struct bpe {
     uint32_t fallback[256];
     uint32_t byte_id[256];
     uint64_t joined[1024]; /* pairs of bytes that follow each other in some token */
-    bool splits;           /* between other pairs nothing merges: a pre-token may end there */
-    size_t *begin;         /* of each id and symbol: blob[begin, begin + len) */
-    uint32_t *len;         /* 0: not given */
+    bool splits;           /* no merge crosses other pairs: a pre-token may end there */
+    size_t *begin;         /* begin of each id and symbol: blob[begin, begin + len) */
+    uint32_t *len;         /* 0: not set */
     uint8_t *blob;
     size_t blob_n;
     struct bpe_word *words;
@@ -46,7 +46,7 @@ struct bpe {
     uint64_t identity[2];
 };
 
-/* The product mixes left's low bits into the high ones, which choose the slot. */
+/* Returns a slot. The product mixes left's low bits into the high ones, which choose the slot. */
 static inline size_t bpe_pair_slot(const struct bpe *bpe, uint32_t left, uint32_t right)
 {
     return (((uint64_t)left << 32 | right) * 0x9e3779b97f4a7c15u) >> bpe->pairs_shift;
@@ -61,13 +61,13 @@ static inline struct bpe_rank *bpe_pair_find(const struct bpe *bpe, uint32_t lef
     return bpe->pairs + slot;
 }
 
-/* Rank of the merge of two neighbours; BPE_NONE: they are never merged. */
+/* Returns the rank of the merge of two neighbours; BPE_NONE: they are never merged. */
 static inline uint32_t bpe_rank_of(const struct bpe *bpe, uint32_t left, uint32_t right)
 {
     return bpe_pair_find(bpe, left, right)->rank;
 }
 
-/* bpe_merge_word — appends the ids of a pre-token that is no token. bpe_merge.c. */
+/* bpe_merge_word — appends the ids of a pre-token that is no token. In bpe_merge.c. */
 enum status bpe_merge_word(const struct bpe *bpe, const struct encode_watch *watch,
                            const uint8_t *p, size_t n, uint32_t *out, size_t *n_out);
 

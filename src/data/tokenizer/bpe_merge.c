@@ -1,12 +1,12 @@
 /* bpe_merge — see bpe.h: one pre-token into ids. Short ones are merged by scanning, long ones with
  * a heap of pairs, window by window, so that time is linear and memory does not grow.
  *
- * Why windows give the ids of the whole: a sequence of symbols is the result of merging their bytes
- * exactly when each two neighbours are the result of merging the bytes of the two. A merge that
- * crosses the border of two symbols would be the first one, and the two alone would have it, too.
- * So if a window begins at a border within the window before, and its first symbol is the symbol
- * that the window before has there, the symbols up to the border and the new window's symbols
- * together are the result of merging both (docs/decisions/072). */
+ * Why windows have the ids of the whole: a sequence of symbols is the result of merging their bytes
+ * exactly if each two neighbours are the result of merging the bytes of the two. A merge that
+ * crosses the border of two symbols would be the first one, and the two by themselves would have
+ * it, too. So if a window begins at a border within the previous window, and its first symbol is
+ * the symbol of the previous window at this border, the symbols up to the border and the new
+ * window's symbols together are the result of merging both (docs/decisions/072). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,7 +18,7 @@ enum {
     BPE_WINDOW_SYMBOLS = 1 << 13
 };
 
-/* A symbol: an id, and where its bytes begin. */
+/* A symbol: an id, and the position of its bytes. */
 struct bpe_symbol {
     uint32_t id, at;
 };
@@ -26,7 +26,7 @@ struct bpe_symbol {
 /* Merges s[0, n) in place and returns how many symbols are left. n ≤ BPE_SCAN_MAX. */
 static size_t merge_scan(const struct bpe *bpe, struct bpe_symbol *s, size_t n)
 {
-    uint32_t rank[BPE_SCAN_MAX]; /* of (s[i], s[i + 1]) */
+    uint32_t rank[BPE_SCAN_MAX]; /* rank of (s[i], s[i + 1]) */
     for (size_t i = 0; i + 1 < n; i++)
         rank[i] = bpe_rank_of(bpe, s[i].id, s[i + 1].id);
     while (n > 1) {
@@ -50,11 +50,11 @@ static size_t merge_scan(const struct bpe *bpe, struct bpe_symbol *s, size_t n)
 }
 
 /* A long pre-token: its symbols linked by place, and a heap of (rank, place). An entry whose place
- * has another rank by now is passed over. */
+ * has another rank by now is skipped. */
 struct bpe_heap {
     const struct bpe *bpe;
     struct bpe_symbol *s;
-    uint32_t *next, *prev, *rank; /* of a place; next n: none */
+    uint32_t *next, *prev, *rank; /* links and rank of a place; next n: none */
     uint32_t n;
     uint64_t *entry;
     size_t entries;
@@ -135,9 +135,9 @@ static size_t char_bytes(uint8_t lead)
     return lead < 0x80 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
 }
 
-/* Writes the symbols that p[0, n) begins as, at most `most` of them; *bytes_out is how many bytes
- * those have. A byte or character without a token, where unknown ones have no token either, is left
- * out here already, as in Hugging Face's tokenizers: its neighbours may merge. */
+/* Writes the symbols with which p[0, n) begins, at most `most` of them; *bytes_out: their bytes. A
+ * byte or character without a token, if unknown ones have no token either, is left out here
+ * already, as in Hugging Face's tokenizers: its neighbours may merge. */
 static size_t symbols_of(const struct bpe *bpe, const uint8_t *p, size_t n, size_t most,
                          struct bpe_symbol *s, size_t *bytes_out)
 {
@@ -157,7 +157,7 @@ static size_t symbols_of(const struct bpe *bpe, const uint8_t *p, size_t n, size
     return symbols;
 }
 
-/* The ids of one symbol that is no token. */
+/* Writes the ids of one symbol that is no token. */
 static size_t symbol_unknown(const struct bpe *bpe, const uint8_t *p, size_t n, bool follows,
                              uint32_t *out)
 {
@@ -177,7 +177,7 @@ struct bpe_window {
     const uint8_t *p;
     size_t bytes, n;
     struct bpe_symbol *s;
-    size_t late; /* where the last eighth of the symbols began before merging */
+    size_t late; /* beginning of the last eighth of the symbols before merging */
 };
 
 /* Appends the ids of a window's first n symbols. *follows: the symbol before them is unknown. */
@@ -235,7 +235,7 @@ static void window_merge(const struct bpe_word_long *word, const uint8_t *p, str
 }
 
 /* Finds a border at which a following window continues this one (see the top of the file), and
- * merges that window. Returns how many symbols of this one are before the border; 0: none. */
+ * merges that window. Returns the number of symbols of this one before the border; 0: none. */
 static size_t window_follow(const struct bpe_word_long *word, const struct bpe_window *now,
                             struct bpe_window *next)
 {
@@ -263,7 +263,7 @@ static enum status windows_write(struct bpe_word_long *word, const struct encode
         TRY(encode_watch_check(watch));
         const size_t k = window_follow(word, &now, &next);
         symbols_write(word->bpe, &now, k, &follows, out, n_out);
-        if (k == 0) { /* no border shows itself: a larger window */
+        if (k == 0) { /* no border was found: a larger window */
             TRY(windows_allocate(word, 2 * word->most));
             window_merge(word, now.p, word->s[0], &next);
         }

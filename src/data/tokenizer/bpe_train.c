@@ -1,6 +1,6 @@
-/* bpe_train — see bpe.h. Each pair knows the words it occurs in, so that a merge visits only
- * those. A heap holds pairs with the counts they had; an entry with another count than its pair has
- * now is dropped when it comes up, because each change of a count adds an entry. */
+/* bpe_train — see bpe.h. Each pair lists the words in which it occurs, so that a merge visits only
+ * these words. A heap holds pairs with the counts that they had; an entry is dropped when it comes
+ * up and its pair has another count by now, because each change of a count adds an entry. */
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,9 +11,9 @@
 #include "base/memory.h"
 #include "data/tokenizer/bpe.h"
 
-/* byte_map — numbers strings of bytes: 0 for the first that was added, 1 for the next other one …
+/* byte_map — numbers strings of bytes: 0 for the first string, 1 for the next different one …
  *
- * Not for several threads. Must not know what the strings are. */
+ * Not for several threads. Must not know the meaning of the strings. */
 
 #define BYTE_MAP_STRING_MAX 1024 /* bytes of one string */
 #define FIRST_SLOTS 1024
@@ -56,7 +56,7 @@ static void grow_slots(struct byte_map *map)
     map->slots_n = slots_n;
 }
 
-/* byte_map_add — the number of the string, which is copied. 1 ≤ n ≤ BYTE_MAP_STRING_MAX. */
+/* byte_map_add — returns the number of the string, which is copied. 1 ≤ n ≤ BYTE_MAP_STRING_MAX. */
 static uint32_t byte_map_add(struct byte_map *map, const uint8_t *bytes, size_t n)
 {
     const uint64_t hash = XXH3_64bits(bytes, n);
@@ -84,7 +84,8 @@ static uint32_t byte_map_add(struct byte_map *map, const uint8_t *bytes, size_t 
 
 static uint32_t byte_map_count(const struct byte_map *map) { return (uint32_t)map->items_n; }
 
-/* byte_map_bytes — valid until the next byte_map_add. number < byte_map_count. */
+/* byte_map_bytes — returns the bytes of a string, valid until the next byte_map_add. number <
+ * byte_map_count. */
 static const uint8_t *byte_map_bytes(const struct byte_map *map, uint32_t number, size_t *n_out)
 {
     *n_out = map->item[number].n;
@@ -120,7 +121,7 @@ struct entry {
 struct bpe_train {
     enum pretoken_kind kind;
     struct byte_map words, tokens, pairs; /* pre-tokens, tokens, pairs of two ids */
-    int64_t *count;                       /* of each pre-token */
+    int64_t *count;                       /* occurrences of each pre-token */
     size_t counts_cap;
     struct word *word;
     uint32_t *symbol;
@@ -128,12 +129,12 @@ struct bpe_train {
     size_t pairs_cap;
     struct entry *heap;
     size_t heap_n, heap_cap;
-    uint32_t round;    /* counts the first look and each merge */
-    uint32_t *changed; /* pairs that have another count since this round */
+    uint32_t round;    /* counts the first pass and each merge */
+    uint32_t *changed; /* pairs whose count has changed in this round */
     size_t changed_n, changed_cap;
     struct bpe_train_merge *merge;
     size_t merges_n, merges_cap;
-    bool (*progress)(void *arg, uint32_t tokens); /* bpe_train_run's, or NULL */
+    bool (*progress)(void *arg, uint32_t tokens); /* the callback of bpe_train_run, or NULL */
     void *progress_arg;
 };
 
@@ -196,7 +197,7 @@ void bpe_train_add(struct bpe_train *train, const uint8_t *text, size_t n_bytes)
 
 /* ---- pairs ---- */
 
-/* A word gains or loses the pair, which is made if it is new, `by` times. */
+/* Adds `by` occurrences of a pair in a word, or removes them; a new pair is added to the map. */
 static void change(struct bpe_train *train, uint32_t left, uint32_t right, uint32_t word_i,
                    int64_t by)
 {
@@ -241,7 +242,7 @@ static void heap_push(struct bpe_train *train, struct entry entry)
     train->heap[i] = entry;
 }
 
-/* An entry for each pair that has changed. */
+/* Adds an entry for each pair that has changed. */
 static void push_changed(struct bpe_train *train)
 {
     for (size_t i = 0; i < train->changed_n; i++) {
@@ -292,7 +293,7 @@ static void merge_word(struct bpe_train *train, struct bpe_train_merge merge, ui
             symbol[kept] = symbol[i++];
             continue;
         }
-        /* The counts around a merge that was made. */
+        /* Updates the counts around this merge. */
         const uint32_t neighbour[2] = {kept > 0 ? symbol[kept - 1] : BPE_NONE,
                                        i + 2 < word->n ? symbol[i + 2] : BPE_NONE};
         const int64_t count = train->word[word_i].count;
@@ -315,7 +316,7 @@ static void merge_pair(struct bpe_train *train, const struct entry *entry)
     struct pair *pair = train->pair + entry->pair;
     uint32_t *word = pair->word;
     const uint32_t words_n = pair->words_n;
-    /* The token of both. Another pair may have made the same bytes before. */
+    /* Finds the token of both. Another pair may have made the same bytes before. */
     struct bpe_train_merge merge = entry->merge;
     uint8_t bytes[2 * WORD_BYTES_MAX];
     size_t left, right;

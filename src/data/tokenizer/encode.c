@@ -22,7 +22,7 @@
 enum {
     ENCODE_PART_BYTES = 1 << 20,
     ENCODE_PARTS_MAX = 256,
-    ENCODE_READ_BYTES = 1 << 20, /* read at once, for hashing */
+    ENCODE_READ_BYTES = 1 << 20, /* bytes read at once, for hashing */
 };
 /* Marks the first id of a record among the ids of a part; ids are below INT32_MAX. */
 #define ENCODE_RECORD ((uint32_t)1 << 31)
@@ -31,12 +31,12 @@ enum {
 struct encode_part {
     uint8_t *text;
     size_t bytes;
-    bool is_begin; /* of the file */
+    bool is_begin; /* at the beginning of the file */
     uint32_t *ids;
     size_t n;
-    bool is_out_of_memory; /* or it was stopped */
-    int64_t lines;         /* JSON lines: how many, up to the first that is not a document */
-    const char *fault;     /* of that line; NULL: none */
+    bool is_out_of_memory; /* out of memory, or it was stopped */
+    int64_t lines;         /* JSON lines up to the first that is not a document */
+    const char *fault;     /* fault of that line; NULL: none */
     size_t fault_at;
 };
 
@@ -49,12 +49,12 @@ struct encode {
     uint32_t *ids; /* for cap bytes in up to ENCODE_PARTS_MAX parts */
     size_t cap, len;
     bool is_begin;            /* the block begins a document */
-    int64_t before_bytes;     /* read from the files before this one */
+    int64_t before_bytes;     /* bytes read from the previous files */
     pthread_mutex_t watching; /* one thread at a time calls config.progress: */
-    int64_t done_bytes;       /* its argument while a block is encoded */
-    bool is_stopped;          /* its answer */
+    int64_t done_bytes;       /* argument of config.progress while a block is encoded */
+    bool is_stopped;          /* config.progress has returned false */
     const struct data_file *file;
-    int64_t lines; /* of this file, before the block */
+    int64_t lines; /* lines of this file, before the block */
     XXH3_state_t *hash;
     struct encode_part part[ENCODE_PARTS_MAX];
 };
@@ -134,7 +134,7 @@ static enum status fail_end(const char *what)
                 what);
 }
 
-/* Ends the file before, if there is one; `first` is the next id. */
+/* Ends the previous file, if there is one; `first` is the next id. */
 static enum status begin_file(struct encode_sink *sink, uint32_t first)
 {
     if (!sink->begins_file)
@@ -173,7 +173,7 @@ static XXH3_state_t *hash_begin(const struct encode_config *config)
 {
     XXH3_state_t *hash = file_hash_new();
     XXH3_128bits_update(hash, ENCODE_VERSION, sizeof ENCODE_VERSION);
-    /* Keys of GPT-2's 16-bit ids are as they always were. */
+    /* Keys of GPT-2's 16-bit ids must stay the same. */
     uint64_t facts[3] = {0, 0, (uint64_t)config->id_bytes};
     if (config->tokenizer != NULL)
         tokenizer_identity(config->tokenizer, facts);
@@ -188,7 +188,8 @@ static struct shard_key hash_end(XXH3_state_t *hash)
     return (struct shard_key){{sum.low64, sum.high64}};
 }
 
-/* The same bytes as another kind of file have other ids. */
+/* Hashes kind, compression and size of a file: the same bytes as another kind of file have other
+ * ids. */
 static void hash_file(XXH3_state_t *hash, const struct data_file *file)
 {
     const int64_t facts[] = {file->kind, file->is_packed, file->bytes};
@@ -233,7 +234,7 @@ enum status encode_key(const struct encode_config *config, const struct data_fil
 
 /* ---- one part, on a thread ---- */
 
-/* Calls config.progress within a block, from whichever thread encodes. */
+/* Calls config.progress within a block, on the thread that encodes. */
 static bool goes_on(void *arg)
 {
     struct encode *encode = arg;
@@ -263,8 +264,8 @@ static bool encode_add(struct encode *encode, struct encode_part *part, const ui
     return true;
 }
 
-/* One line without its end. A document has space for its ids and the end of text, since its line is
- * at least 11 bytes longer: {"text":""}. */
+/* Encodes one line without its end. A document has space for its ids and the end of text, since its
+ * line is at least 11 bytes longer: {"text":""}. */
 static bool encode_line(struct encode *encode, struct encode_part *part, uint8_t *line, size_t n)
 {
     part->lines++;
@@ -312,22 +313,22 @@ static void encode_part_run(void *arg, int part_i, int thread_i)
 
 /* ---- blocks ---- */
 
-/* Returns the length of the longest prefix of text[0, n) that can be encoded whatever follows; 0:
- * none. There is none in text[0, seen), which is not looked at again. */
+/* Returns the length of the longest prefix of text[0, n) whose encoding does not depend on the
+ * following bytes; 0: none. There is none in text[0, seen), which is not searched again. */
 static size_t cut_of(const struct encode *encode, const uint8_t *text, size_t n, size_t seen)
 {
     if (encode->file->kind != DATA_FILE_KIND_TEXT) {
         const uint8_t *last = memrchr(text + seen, '\n', n - seen);
         return last != NULL ? (size_t)(last - text) + 1 : 0;
     }
-    /* A place at the end of what was seen may be certain only now, and whether one is depends on
-     * the bytes before it: a token has at most BPE_TOKEN_BYTES_MAX. */
+    /* A position at the end of text[0, seen) may be certain only now. It depends on the bytes
+     * before it, and a token has at most BPE_TOKEN_BYTES_MAX. */
     const size_t most = 2 * BPE_TOKEN_BYTES_MAX, from = seen > 2 * most ? seen - 2 * most : 0;
     const size_t cut = tokenizer_cut(encode->tokenizer, text + from, n - from);
     return from == 0 || cut > most ? from + cut : 0;
 }
 
-/* Cuts the block's first n bytes into parts of about equal size. Returns how many. */
+/* Cuts the block's first n bytes into parts of about equal size. Returns their number. */
 static int split_block(struct encode *encode, size_t n)
 {
     enum { WORTH_A_PART = 1 << 15 };
@@ -341,7 +342,7 @@ static int split_block(struct encode *encode, size_t n)
             len = cut_of(encode, encode->text + at, len / (wish - i), seen);
         seen = len == 0 ? (n - at) / (wish - i) : 0;
         if (len == 0)
-            continue; /* no place to cut: the next part is longer */
+            continue; /* no position to cut: the next part is longer */
         ASSERT(parts < ENCODE_PARTS_MAX);
         encode->part[parts] = (struct encode_part){.text = encode->text + at,
                                                    .bytes = len,
@@ -373,7 +374,7 @@ static enum status encode_block(struct encode *encode, size_t n, struct encode_s
                         encode->file->path, (long long)encode->lines, part->fault_at + 1,
                         part->fault);
         if (encode->file->kind == DATA_FILE_KIND_JSONL) {
-            /* Removes the marks from a part's ids, and notes the records that begin there. */
+            /* Removes the marks from a part's ids, and adds the records that begin there. */
             const int64_t ids_n = (int64_t)part->n;
             for (int64_t k = 0; k < ids_n; k++)
                 if (part->ids[k] & ENCODE_RECORD) {
@@ -406,7 +407,7 @@ static enum status encode_stream(struct encode *encode, struct stream *stream,
                                  struct encode_sink *sink)
 {
     bool is_end = false, is_first = true;
-    size_t seen = 0; /* of the block, without a place to cut */
+    size_t seen = 0; /* bytes of the block without a position to cut */
     encode->len = 0;
     encode->lines = 0;
     encode->is_begin = true;

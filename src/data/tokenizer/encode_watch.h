@@ -1,4 +1,4 @@
-/* encode_watch — lets a long encoding be stopped from inside. It must not know what is encoded. */
+/* encode_watch — lets a long encoding be stopped from inside. It must not know the encoded data. */
 #ifndef CONVOY_DATA_ENCODE_WATCH_H
 #define CONVOY_DATA_ENCODE_WATCH_H
 
@@ -12,7 +12,7 @@ struct encode_watch {
     void *arg;
 };
 
-/* encode_watch_check — fails ST_RETRY if the encoding is to stop. watch: NULL allowed. */
+/* encode_watch_check — fails ST_RETRY if the encoding must stop. watch: NULL allowed. */
 static inline enum status encode_watch_check(const struct encode_watch *watch)
 {
     return watch == NULL || watch->goes_on(watch->arg) ? ST_OK

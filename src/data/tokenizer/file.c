@@ -25,7 +25,7 @@ bool tokenizer_file_is_at(const char *folder)
     return is_file(folder, "tokenizer.json", path) || is_file(folder, "tokenizer.model", path);
 }
 
-/* The eos_token of the file beside; "": there is none. */
+/* Reads the eos_token of the file next to the path; "": there is none. */
 static enum status read_end(const char *path, char *out, size_t cap)
 {
     char folder[FILE_PATH_MAX], config[FILE_PATH_MAX], *bytes;
@@ -45,7 +45,8 @@ static enum status read_end(const char *path, char *out, size_t cap)
     return st;
 }
 
-/* GPT-2's tables: the built-in tokenizer, whose ids and caches are the same. */
+/* Replaces a tokenizer with GPT-2's tables by the built-in one, whose ids and caches are the
+ * same. */
 static enum status prefer_built_in(struct tokenizer **tokenizer)
 {
     struct tokenizer *gpt2;

@@ -1,4 +1,4 @@
-/* tokenizer_fuzz — what the fuzz entries of the readers share. It must not know files. */
+/* tokenizer_fuzz — code that the fuzz entries of the readers share. It must not know files. */
 #ifndef CONVOY_DATA_TOKENIZER_FUZZ_H
 #define CONVOY_DATA_TOKENIZER_FUZZ_H
 
@@ -8,8 +8,8 @@
 #include "base/assert.h"
 #include "data/tokenizer/tokenizer.h"
 
-/* tokenizer_fuzz — what a reader took of any bytes encodes these bytes within its limits; closes
- * it. */
+/* tokenizer_fuzz — checks that a tokenizer that a reader accepted from any bytes encodes these
+ * bytes within its limits; closes it. */
 static inline void tokenizer_fuzz(struct tokenizer *tokenizer, const uint8_t *data, size_t size)
 {
     size_t n = 0;

@@ -8,7 +8,7 @@
 #include "base/memory.h"
 #include "data/tokenizer/bpe.h"
 
-/* What a name means; as the published tokenizer.json of these models says. */
+/* The meaning of a name, as in the published tokenizer.json of these models. */
 static const struct tokenizer_gguf_kind kinds[] = {
     {"gpt-2", PRETOKEN_KIND_GPT2, false, false},
     {"smollm", PRETOKEN_KIND_SMOLLM, false, false},
@@ -120,7 +120,7 @@ static enum status open_bytes(struct gguf_reader *r, struct tokenizer **out)
                                           .added_n = r->added_n,
                                           .begin = id_of(r->from, r->from->begin),
                                           .end = id_of(r->from, r->from->end)};
-    r->bpe = NULL; /* tokenizer_new has it now */
+    r->bpe = NULL; /* tokenizer_new owns it now */
     return tokenizer_new(&parts, out);
 }
 

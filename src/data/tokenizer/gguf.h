@@ -1,7 +1,7 @@
 /* tokenizer_gguf — the tokenizer of a GGUF file, from its lists: SentencePiece's pieces ("llama"),
  * or byte-level BPE ("gpt2") with a pattern by name. It must not know files.
  *
- * Names of patterns: gpt-2, smollm, llama-bpe, llama3, llama-v3, qwen2. Others are refused by name.
+ * Patterns: gpt-2, smollm, llama-bpe, llama3, llama-v3, qwen2. Others are refused with their name.
  * Source: ggml-org/llama.cpp, gguf-py and src/llama-vocab.cpp. */
 #ifndef CONVOY_DATA_TOKENIZER_GGUF_H
 #define CONVOY_DATA_TOKENIZER_GGUF_H
@@ -24,15 +24,16 @@ struct tokenizer_gguf {
     bool adds_space;
 };
 
-/* How a name of a pattern splits texts. */
+/* The splitting of texts for a name of a pattern. */
 struct tokenizer_gguf_kind {
     const char *pre;
     enum pretoken_kind kind;
     bool takes_whole, is_nfc;
 };
-const struct tokenizer_gguf_kind *tokenizer_gguf_kind(const char *pre); /* NULL: not known */
+const struct tokenizer_gguf_kind *tokenizer_gguf_kind(const char *pre); /* NULL: an unknown name */
 
-/* tokenizer_gguf_open — ST_BAD_DATA: a kind that is not read, or lists that do not fit. */
+/* tokenizer_gguf_open — opens it. ST_BAD_DATA: a kind that is not read, or lists that do not
+ * fit. */
 enum status tokenizer_gguf_open(const struct tokenizer_gguf *gguf, struct tokenizer **out);
 
 #endif

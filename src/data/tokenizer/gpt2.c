@@ -17,7 +17,7 @@ _Static_assert(BYTES + MERGES == TOKENIZER_GPT2_END &&
 
 extern const uint8_t merges_begin[], merges_end[]; /* merges.S */
 
-/* Decode the characters up to `stop` to bytes at out; returns how many. */
+/* Decodes the characters up to `stop` to bytes at out; returns their number. */
 static size_t part_decode(const uint8_t **at, uint8_t stop, uint8_t *out)
 {
     const uint8_t *p = *at, *end = memchr(p, stop, (size_t)(merges_end - p));
@@ -96,9 +96,9 @@ enum status tokenizer_gpt2_check(const char *data, const char *model, int64_t vo
     return ST_OK;
 }
 
-/* ---- the files that Hugging Face's transformers reads, as the published GPT-2 has them ---- */
+/* ---- the files that Hugging Face's transformers reads, as in the published GPT-2 ---- */
 
-/* add_vocab — {"token": id, …} of all ids. */
+/* add_vocab — adds {"token": id, …} of all ids. */
 static void add_vocab(const struct tokenizer *gpt2, const char *between, struct text *out)
 {
     uint16_t char_of[256];
@@ -192,8 +192,8 @@ void tokenizer_gpt2_write_specials(struct text *out)
 }
 
 #ifdef FUZZ
-/* The bytes taken for ids: each below the vocabulary has bytes, of which encoding gives back at
- * least one token; no other has any. (The merges table is inside the binary: no bytes of the
+/* Reads the bytes as ids: each id below the vocabulary has bytes, and encoding these bytes returns
+ * at least one token; no other id has any. (The merges table is inside the binary: no bytes from
  * outside.) */
 static void decode_any(const struct tokenizer *gpt2, const uint8_t *data, size_t size)
 {

@@ -16,10 +16,10 @@
 #define TOKENIZER_GPT2_END 50256 /* <|endoftext|> */
 #define TOKENIZER_GPT2_NAME "gpt2"
 
-/* tokenizer_gpt2_open — a few ms. */
+/* tokenizer_gpt2_open — opens it; needs a few ms. */
 enum status tokenizer_gpt2_open(struct tokenizer **out);
-/* tokenizer_gpt2_check — may it encode the texts of data for a model that has no tokenizer of its
- * own? Warns that it does. ST_BAD_SETTING: its ids do not fit the vocabulary. */
+/* tokenizer_gpt2_check — checks that it may encode the texts of `data` for a model without its own
+ * tokenizer. Warns that it does. ST_BAD_SETTING: its ids do not fit the vocabulary. */
 enum status tokenizer_gpt2_check(const char *data, const char *model, int64_t vocab);
 
 /* ---- GPT-2's tokenizer as the files that Hugging Face's transformers reads:
@@ -31,15 +31,15 @@ enum status tokenizer_gpt2_check(const char *data, const char *model, int64_t vo
     (8 << 20) /* a limit for struct text that holds any of them */
 
 /* Each function appends one file. Out of memory: sets out->overflow. */
-/* vocab.json: token → id */
+/* Appends vocab.json: token → id. */
 void tokenizer_gpt2_write_vocab(const struct tokenizer *gpt2, struct text *out);
-/* merges.txt */
+/* Appends merges.txt. */
 void tokenizer_gpt2_write_merges(struct text *out);
-/* tokenizer.json: both, for the fast tokenizer */
+/* Appends tokenizer.json: both, for the fast tokenizer. */
 void tokenizer_gpt2_write_tokenizer_json(const struct tokenizer *gpt2, struct text *out);
-/* tokenizer_config.json */
+/* Appends tokenizer_config.json. */
 void tokenizer_gpt2_write_settings(int64_t context_tokens, struct text *out);
-/* special_tokens_map.json */
+/* Appends special_tokens_map.json. */
 void tokenizer_gpt2_write_specials(struct text *out);
 
 #endif

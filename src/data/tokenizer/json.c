@@ -39,7 +39,7 @@ static bool json_string_read(const char *text, size_t n_bytes, uint8_t *out, siz
     return p != NULL;
 }
 
-/* Ids may leave gaps, but not so many that a small file takes much memory. */
+/* Ids may leave gaps, but limited ones, so that a small file cannot need much memory. */
 #define IDS_MAX(tokens) (2 * (tokens) + 65536)
 
 typedef struct tokenizer_rules_text json_span;
@@ -51,11 +51,11 @@ struct json_reader {
     json_span type, dropout, unknown, prefix, suffix, fuses, fallback, whole, vocab, merges;
     struct tokenizer_rules rules;
     bool has_fallback;
-    bool has_inner_space; /* a token has a space behind another character */
+    bool has_inner_space; /* a token has a space after another character */
     size_t vocab_n, merges_n;
-    uint32_t ids; /* all are below */
+    uint32_t ids; /* all ids are below */
     uint32_t byte_id[256];
-    uint8_t *scratch; /* two strings of the document fit */
+    uint8_t *scratch; /* space for two strings of the document */
     struct tokenizer_added *special;
     size_t special_n;
     struct bpe *bpe;
@@ -68,7 +68,7 @@ struct json_field {
     json_span *span;
 };
 
-/* The members of an object that are named; others are passed over. */
+/* Reads the requested members of an object; others are ignored. */
 static enum status read_fields(json_span object, const char *name, const struct json_field *field,
                                int fields)
 {
@@ -143,7 +143,7 @@ static enum status bad_string(const struct json_reader *r, const char *text, siz
                 r->name, (int)(n < 80 ? n : 80), text, BPE_TOKEN_BYTES_MAX);
 }
 
-/* The bytes that the token of a model stands for. */
+/* Converts the token of a model to its bytes; returns their number. */
 static size_t token_bytes(const struct json_reader *r, uint8_t *text, size_t n)
 {
     size_t made;
@@ -276,7 +276,7 @@ static enum status name_token(struct json_reader *r, const struct json_item *ite
         return ST_OK;
     }
     if (n == 0)
-        return ST_OK; /* no text becomes it */
+        return ST_OK; /* no text becomes this token */
     const bool is_added = added_id(r, id) != NULL;
     if (!is_added || !r->rules.is_byte_level)
         n = token_bytes(r, text, n);
@@ -298,7 +298,7 @@ static enum status bad_merge(const struct json_reader *r, const struct json_item
                 r->name, index, (int)(item->value_n < 80 ? item->value_n : 80), item->value);
 }
 
-/* "left right" */
+/* Splits a merge of the form "left right". */
 static enum status split_merge(const struct json_reader *r, const struct json_item *item,
                                uint32_t index, size_t n[2])
 {
@@ -316,7 +316,7 @@ static enum status split_merge(const struct json_reader *r, const struct json_it
                                                                       : bad_merge(r, item, index);
 }
 
-/* ["left", "right"] */
+/* Reads a merge of the form ["left", "right"]. */
 static enum status list_merge(const struct json_reader *r, const struct json_item *item,
                               uint32_t index, size_t n[2])
 {
@@ -425,7 +425,7 @@ static enum status make(struct json_reader *r, struct tokenizer **out)
         found = added_with(r, known[i]);
     parts.end = found != NULL ? found->id : TOKENIZER_NONE;
     parts.bpe = r->bpe;
-    r->bpe = NULL; /* tokenizer_new has it now */
+    r->bpe = NULL; /* tokenizer_new owns it now */
     return tokenizer_new(&parts, out);
 }
 
@@ -437,7 +437,7 @@ static enum status read_all(struct json_reader *r, const char *bytes, size_t n,
                              &r->rules));
     r->has_fallback = is_word(r->fallback, "true") && !r->rules.is_byte_level;
     r->scratch = memory_new(12, BPE_TOKEN_BYTES_MAX);
-    /* The added tokens. */
+    /* Reads the added tokens. */
     struct json_walk walk;
     struct json_item item;
     bool is_end = is_null(r->added);
@@ -496,7 +496,7 @@ enum status tokenizer_json_end(const char *bytes, size_t n, const char *name, ch
 #ifdef FUZZ
 #include "data/tokenizer/fuzz.h"
 
-/* What is taken can encode its own file. */
+/* An accepted tokenizer can encode its own file. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

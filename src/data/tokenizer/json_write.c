@@ -32,7 +32,8 @@ static const struct tokenizer_piece *piece_of(const struct writer *w, uint32_t i
     return w->from->piece + id;
 }
 
-/* is_left_out — no text becomes it, and it could stand for what is none in Hugging Face's form. */
+/* is_left_out — returns true if no text becomes this token, but in Hugging Face's form a text
+ * could. */
 static bool is_left_out(const struct writer *w, uint32_t id)
 {
     const struct tokenizer_piece *piece = piece_of(w, id);
@@ -78,7 +79,7 @@ static int by_text(const void *a, const void *b, void *arg)
     return compare(x, y->text, y->n);
 }
 
-/* find_normal — the normal piece with this text; false: there is none. */
+/* find_normal — finds the normal piece with this text; false: there is none. */
 static bool find_normal(const struct writer *w, const char *text, size_t n, uint32_t *out)
 {
     size_t low = 0, high = w->sorted_n;
@@ -149,7 +150,7 @@ static enum status add_added(struct writer *w)
     return ST_OK;
 }
 
-/* add_splitter — what stands before ByteLevel. */
+/* add_splitter — adds the step before ByteLevel. */
 static enum status add_splitter(const struct writer *w, enum pretoken_kind kind)
 {
     const char *regex = tokenizer_rules_regex(kind);
@@ -180,7 +181,7 @@ static enum status add_byte_rules(const struct writer *w, const struct tokenizer
     return ST_OK;
 }
 
-/* add_begin — the token that begins a text. */
+/* add_begin — adds the token that begins a text. */
 static enum status add_begin(const struct writer *w)
 {
     struct text token = {.data = NULL};
@@ -229,7 +230,7 @@ static enum status add_merges(const struct writer *w)
 static enum status add_model(const struct writer *w, bool takes_whole)
 {
     bool has_bytes;
-    /* Finds the piece for unknown text, and whether there are pieces for bytes. */
+    /* Finds the piece for unknown text, and tests for pieces of bytes. */
     const struct tokenizer_piece *unknown = NULL;
     has_bytes = false;
     for (uint32_t id = 0; id < w->from->n; id++) {

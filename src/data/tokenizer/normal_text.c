@@ -1,8 +1,8 @@
-/* normal_text — see normal_text.h. Only what NFC may change goes through utf8proc: a run of
+/* normal_text — see normal_text.h. Only text that NFC may change goes through utf8proc: a run of
  * characters beyond ASCII that is not certain to stay, with the character before it.
  *
- * The order of marks (D109 of the Unicode standard) is made here, by counting: utf8proc sorts a run
- * of marks by exchanging neighbours, in quadratic time. */
+ * The order of marks (D109 of the Unicode standard) is computed here, by counting: utf8proc sorts a
+ * run of marks by exchanging neighbours, in quadratic time. */
 #include "data/tokenizer/normal_text.h"
 
 #include <stdlib.h>
@@ -26,7 +26,7 @@ bool normal_text_is_ascii(const uint8_t *text, size_t n_bytes)
     return (all & 0x8080808080808080u) == 0;
 }
 
-/* The character at p, or −1 and one byte. */
+/* Returns the character at p, or −1 and one byte. */
 static int32_t char_at(const uint8_t *p, const uint8_t *end, size_t *n_out)
 {
     int32_t c = -1;
@@ -35,7 +35,7 @@ static int32_t char_at(const uint8_t *p, const uint8_t *end, size_t *n_out)
     return n > 0 ? c : -1;
 }
 
-/* Starters that NFC leaves alone after and before any character: checked over all code points by
+/* Starters that NFC keeps unchanged after and before any character: checked over all code points by
  * tests/unit/data/normal_text.c. */
 static const struct {
     int32_t first, last;
@@ -57,8 +57,8 @@ bool normal_text_stands(const uint8_t *p, const uint8_t *end)
     return p < end && (*p < 0x80 || is_standing(char_at(p, end, &n)));
 }
 
-/* The end of the run of well-formed characters beyond ASCII at p; is_plain_out: all of them are
- * plain. */
+/* Returns the end of the run of well-formed characters beyond ASCII at p; is_plain_out: all of them
+ * are plain. */
 static const uint8_t *run_end(const uint8_t *p, const uint8_t *end, bool *is_plain_out)
 {
     *is_plain_out = true;
@@ -96,7 +96,8 @@ static void order_marks(int32_t *c, size_t n, int32_t *spare)
 }
 
 /* Writes the canonical decompositions of a run of well-formed characters to c, with space for
- * `most`. *n_out is how many characters they have; more than `most`: the rest is not written. */
+ * `most`. *n_out: their number of characters; if it is more than `most`, the rest is not
+ * written. */
 static enum status decompose(const struct encode_watch *watch, const uint8_t *p, const uint8_t *end,
                              int32_t *c, int64_t most, int64_t *n_out)
 {
@@ -127,7 +128,7 @@ static enum status compose(const struct encode_watch *watch, const uint8_t *p, s
     enum status st = decompose(watch, p, p + n, c, most, &made);
     if (st == ST_OK) {
         ASSERTF(made <= most, "%lld characters of %zu bytes", (long long)made, n);
-        /* The marks of each run in canonical order. */
+        /* Sorts the marks of each run into canonical order. */
         const size_t made_n = (size_t)made;
         for (size_t i = 0; i < made_n; i++)
             c[i] |= utf8proc_get_property(c[i])->combining_class << CHAR_BITS;

@@ -10,7 +10,7 @@
 #include "base/memory.h"
 #include "data/tokenizer/bpe.h"
 
-/* Characters that are in pieces, but are none themselves: real files have none. */
+/* Characters that occur in pieces, but are no pieces themselves: real files have none. */
 #define SYMBOLS_MAX 16384
 
 struct builder {
@@ -132,9 +132,10 @@ static enum status add_piece(struct builder *b, uint32_t id)
     }
 }
 
-/* ---- what merges ---- */
+/* ---- merges ---- */
 
-/* Merges begin with characters: those of a piece that are none themselves become symbols. */
+/* Merges begin with characters: characters of a piece that are no pieces themselves become
+ * symbols. */
 static enum status add_symbols(struct builder *b, uint32_t id)
 {
     size_t n;
@@ -143,7 +144,7 @@ static enum status add_symbols(struct builder *b, uint32_t id)
         len = text[i] < 0x80 ? 1 : text[i] < 0xe0 ? 2 : text[i] < 0xf0 ? 3 : 4;
         if (bpe_find(b->bpe, text + i, len) != BPE_NONE)
             continue;
-        uint8_t copy[4]; /* naming moves nothing, but reads while it writes */
+        uint8_t copy[4]; /* bpe_name moves nothing, but reads while it writes */
         memcpy(copy, text + i, len);
         if (b->symbols == SYMBOLS_MAX)
             return bad_piece(b, id, "has a character that is no piece, one of too many");
@@ -152,8 +153,8 @@ static enum status add_symbols(struct builder *b, uint32_t id)
     return ST_OK;
 }
 
-/* Unused pieces are left out, which is exact where no text leads to them: SentencePiece merges
- * others into an unused piece, goes on merging, and splits it again at the end. */
+/* Refuses unused pieces that texts lead to: SentencePiece merges others into such a piece, goes on
+ * merging, and splits it again at the end. To leave out the other unused pieces is exact. */
 static enum status check_unused(const struct builder *b, uint32_t id)
 {
     const struct tokenizer_piece *piece = b->from->piece + id;
@@ -239,7 +240,7 @@ static enum status open_all(struct builder *b, struct tokenizer **out)
         .added_n = b->added_n,
         .begin = id_of(b, b->from->begin),
         .end = id_of(b, b->from->end)};
-    b->bpe = NULL; /* tokenizer_new has it now */
+    b->bpe = NULL; /* tokenizer_new owns it now */
     return tokenizer_new(&parts, out);
 }
 

@@ -14,7 +14,7 @@
 #include "base/status.h"
 #include "data/tokenizer/tokenizer.h"
 
-/* As in SentencePiece's files and in GGUF. */
+/* The numbers are the same as in SentencePiece's files and in GGUF. */
 enum tokenizer_piece_type {
     TOKENIZER_PIECE_NORMAL = 1,
     TOKENIZER_PIECE_UNKNOWN,
@@ -35,18 +35,19 @@ struct tokenizer_pieces {
     const char *name; /* for messages */
     const struct tokenizer_piece *piece;
     size_t n;
-    bool adds_space;    /* before the text */
+    bool adds_space;    /* a space is put before the text */
     int64_t begin, end; /* ids; −1: none */
 };
 
-/* tokenizer_pieces_open — ST_BAD_DATA: pieces that are there twice or are not UTF-8, unused ones
- * that texts lead to, and bytes that are missing. The ids of other unused ones have no text. */
+/* tokenizer_pieces_open — opens it. ST_BAD_DATA: pieces that exist twice or are not UTF-8, unused
+ * ones that texts lead to, and bytes that are missing. The ids of other unused ones have no
+ * text. */
 enum status tokenizer_pieces_open(const struct tokenizer_pieces *pieces, struct tokenizer **out);
-/* tokenizer_pieces_byte — "<0x0A>": the byte; else −1. */
+/* tokenizer_pieces_byte — returns the byte of "<0x0A>"; else −1. */
 int tokenizer_pieces_byte(const void *text, size_t n);
-/* tokenizer_pieces_unmark — U+2581 becomes ' ', in place. Returns the length. */
+/* tokenizer_pieces_unmark — replaces U+2581 by ' ', in place. Returns the length. */
 size_t tokenizer_pieces_unmark(uint8_t *text, size_t n);
-/* tokenizer_pieces_is_inner — is a space behind another character? */
+/* tokenizer_pieces_is_inner — returns true if a space comes after another character. */
 bool tokenizer_pieces_is_inner(const uint8_t *text, size_t n);
 
 #endif

@@ -87,8 +87,8 @@ static enum pretoken_class class_of(int32_t c)
 
 static bool is_tail(uint8_t byte) { return (byte & 0xc0) == 0x80; }
 
-/* Class of the character at p that begins with a byte ≥ 0x80; its length goes to *bytes_out.
- * Follows table 3-7 of the Unicode standard. */
+/* Returns the class of the character at p that begins with a byte ≥ 0x80; its length goes to
+ * *bytes_out. Follows table 3-7 of the Unicode standard. */
 static enum pretoken_class class_wide(const uint8_t *p, const uint8_t *end, int *bytes_out)
 {
     const uint8_t lead = p[0];
@@ -118,7 +118,7 @@ static inline enum pretoken_class class_at(const uint8_t *p, const uint8_t *end,
     return class_wide(p, end, bytes_out);
 }
 
-/* run_end — the end of the run of `kind` that continues at p. */
+/* run_end — returns the end of the run of `kind` that continues at p. */
 static inline const uint8_t *run_end(const uint8_t *p, const uint8_t *end, enum pretoken_class kind)
 {
     while (p < end) {
@@ -136,7 +136,7 @@ static inline const uint8_t *run_end(const uint8_t *p, const uint8_t *end, enum 
     return p;
 }
 
-/* Length of the contraction at p, which holds an apostrophe; 0: none. */
+/* Returns the length of the contraction at p, which holds an apostrophe; 0: none. */
 static int contraction(const uint8_t *p, const uint8_t *end)
 {
     const uint8_t a = end - p > 1 ? p[1] : 0, b = end - p > 2 ? p[2] : 0;
@@ -147,8 +147,8 @@ static int contraction(const uint8_t *p, const uint8_t *end)
     return 0;
 }
 
-/* spaces_end — a run of spaces leaves its last character to the next pre-token; at the end of the
- * text, or when it is one character, it is a pre-token as it is. */
+/* spaces_end — returns the end of a run of spaces, which leaves its last character to the next
+ * pre-token; at the end of the text, or if it is one character, it is a whole pre-token. */
 static const uint8_t *spaces_end(const uint8_t *p, const uint8_t *end)
 {
     const uint8_t *last = p;
@@ -178,9 +178,10 @@ static inline const uint8_t *gpt2_end(const uint8_t *p, const uint8_t *end)
     return run_end(q + n, end, kind);
 }
 
-/* ---- SmolLM: each number alone, then GPT-2's pattern within what is between ---- */
+/* ---- SmolLM: each number by itself, then GPT-2's pattern in the text between them ---- */
 
-/* A space does not join a number, and spaces before one are a run at the end of a text. */
+/* Returns the end of a pre-token. A space does not join a number; spaces before a number are one
+ * pre-token, as at the end of a text. */
 static const uint8_t *smollm_end(const uint8_t *p, const uint8_t *end)
 {
     int n;
@@ -196,7 +197,7 @@ static const uint8_t *smollm_end(const uint8_t *p, const uint8_t *end)
 
 static bool is_line_end(uint8_t byte) { return byte == '\r' || byte == '\n'; }
 
-/* 's 't 'm 'd 're 've 'll in upper or lower case; s may be U+017F, its other lower case. */
+/* Matches 's 't 'm 'd 're 've 'll in upper or lower case; s may be U+017F, its other lower case. */
 static int contraction_any_case(const uint8_t *p, const uint8_t *end)
 {
     if (end - p > 2 && p[1] == 0xc5 && p[2] == 0xbf)
@@ -205,7 +206,7 @@ static int contraction_any_case(const uint8_t *p, const uint8_t *end)
     return contraction(lower, lower + (end - p < 3 ? end - p : 3));
 }
 
-/* Runs of at most `most` numbers; p is one. */
+/* Returns the end of a run of at most `most` numbers; p is one. */
 static const uint8_t *numbers_end(const uint8_t *p, const uint8_t *end, int most)
 {
     int n;
@@ -223,7 +224,7 @@ static const uint8_t *other_end(const uint8_t *p, const uint8_t *end)
 }
 
 struct pretoken_rules {
-    int numbers;       /* at most so many in a pre-token */
+    int numbers;       /* most numbers in a pre-token */
     bool is_end_whole; /* spaces at the end of the text are one pre-token */
 };
 
@@ -241,7 +242,7 @@ static inline const uint8_t *modern_end(const uint8_t *p, const uint8_t *end,
         return run_end(p + n, end, kind);
     if (kind == PRETOKEN_NUMBER)
         return numbers_end(p, end, rules.numbers);
-    /* What begins with a character that is neither letter nor number, of n bytes. */
+    /* The pre-token begins with a character that is neither letter nor number, of n bytes. */
     const uint8_t *next = p + n;
     int next_n;
     const enum pretoken_class then =
@@ -261,7 +262,7 @@ static inline const uint8_t *modern_end(const uint8_t *p, const uint8_t *end,
 
 /* ---- SentencePiece ---- */
 
-/* spaces, then what is none */
+/* Returns the end of a run of spaces and the text after it. */
 static const uint8_t *words_end(const uint8_t *p, const uint8_t *end)
 {
     while (p < end && *p == ' ')
@@ -298,8 +299,8 @@ const uint8_t *pretoken_end(enum pretoken_kind kind, const uint8_t *p, const uin
 
 /* ---- cuts ---- */
 
-/* Class of the character that ends just before p > text. UTF-8 synchronises itself: a lead byte
- * always begins a character. */
+/* Returns the class of the character that ends just before p > text. UTF-8 synchronises itself: a
+ * lead byte always begins a character. */
 static enum pretoken_class class_before(const uint8_t *text, const uint8_t *p)
 {
     const uint8_t *q = p - 1;

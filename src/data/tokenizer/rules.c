@@ -44,7 +44,7 @@ static bool flag(const cJSON *step, const char *key, bool otherwise)
     return cJSON_IsBool(value) ? cJSON_IsTrue(value) : otherwise;
 }
 
-/* What a Split or Replace looks for: {"String": …} or {"Regex": …}. */
+/* Returns the pattern of a Split or Replace: {"String": …} or {"Regex": …}. */
 static const char *pattern_of(const cJSON *step, const char *kind)
 {
     return json_text(cJSON_GetObjectItemCaseSensitive(step, "pattern"), kind);
@@ -116,7 +116,7 @@ const char *tokenizer_rules_regex(enum pretoken_kind kind)
     return "";
 }
 
-/* "Removed" with "invert" keeps what the pattern matches, which is everything. */
+/* "Removed" with "invert" keeps the matches of the pattern, which are everything. */
 static bool is_split(const cJSON *step, enum pretoken_kind *kind_out)
 {
     const char *behavior = json_text(step, "behavior"), *regex = pattern_of(step, "Regex");

@@ -58,7 +58,7 @@ static bool read_varint(struct message *m, uint64_t *out)
     return false;
 }
 
-/* The next field; false: the message is damaged. */
+/* Reads the next field; false: the message is damaged. */
 static bool read_field(struct message *m, struct field *out)
 {
     uint64_t key;
@@ -193,7 +193,7 @@ static enum status check_kind(const struct spm_reader *r)
     return ST_OK;
 }
 
-/* A special id is one only where the piece is a control piece. */
+/* Returns a special id only if its piece is a control piece. */
 static int64_t control(const struct spm_reader *r, int64_t id)
 {
     return id >= 0 && id < (int64_t)r->n && r->piece[id].type == TOKENIZER_PIECE_CONTROL ? id : -1;
@@ -228,7 +228,7 @@ enum status tokenizer_spm_open(const uint8_t *bytes, size_t n, const char *name,
 #ifdef FUZZ
 #include "data/tokenizer/fuzz.h"
 
-/* What is taken can encode its own file. */
+/* An accepted tokenizer can encode its own file. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

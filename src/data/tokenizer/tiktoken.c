@@ -11,7 +11,7 @@
 
 enum { LINE_BYTES_MAX = 1024, TOKEN_BYTES_MAX = 512 };
 
-/* What the file does not say. Special tokens follow the ranks. */
+/* Facts that the file does not hold. Special tokens follow the ranks. */
 struct tiktoken_kind {
     uint32_t tokens, vocab;
     enum pretoken_kind kind;
@@ -70,7 +70,7 @@ struct tiktoken_reader {
     size_t added_n;
 };
 
-/* One line: its token and rank; false: it is not such a line. */
+/* Reads the token and rank of one line; false: it is not such a line. */
 static bool read_line(const char *line, size_t n, uint8_t out[TOKEN_BYTES_MAX], size_t *n_out,
                       int64_t *rank_out)
 {
@@ -93,7 +93,7 @@ static size_t line_bytes(const char *p, size_t left)
     return stop != NULL ? (size_t)(stop - p) : left;
 }
 
-/* The line without the '\r' of a file that was edited on Windows. */
+/* Returns the length of the line without the '\r' of a file that was edited on Windows. */
 static size_t content_bytes(const char *p, size_t line)
 {
     return line > 0 && p[line - 1] == '\r' ? line - 1 : line;
@@ -173,7 +173,7 @@ static enum status fill(struct tiktoken_reader *r, const char *bytes, size_t n)
 static enum status open_all(struct tiktoken_reader *r, const char *bytes, size_t n,
                             struct tokenizer **out)
 {
-    /* The kind, by the number of lines. */
+    /* Finds the kind by the number of lines. */
     size_t lines = 0;
     for (size_t at = 0, len; at < n; at += len + 1) {
         len = line_bytes(bytes + at, n - at);
@@ -212,7 +212,8 @@ enum status tokenizer_tiktoken_open(const char *bytes, size_t n, const char *nam
 }
 
 #ifdef FUZZ
-/* Lines of tokens; no input of 64 KiB has the number of a known file, so lines are read apart. */
+/* Lines of tokens. No input of 64 KiB has the size of a supported file, so lines are read one by
+ * one. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

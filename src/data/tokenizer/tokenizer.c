@@ -1,5 +1,5 @@
-/* tokenizer — see tokenizer.h. A text goes through copies only where it changes: plain ASCII with a
- * byte-level vocabulary is merged where it lies. */
+/* tokenizer — see tokenizer.h. A text is copied only if it changes: plain ASCII with a byte-level
+ * vocabulary is merged in place. */
 #include "data/tokenizer/tokenizer.h"
 
 #include <stdlib.h>
@@ -11,8 +11,8 @@
 #include "base/memory.h"
 #include "data/tokenizer/normal_text.h"
 
-/* added_tokens — finds the leftmost of several strings in a text, the longest where several begin
- * at one place. Must not know what they mean. */
+/* added_tokens — finds the leftmost of several strings in a text, the longest if several begin at
+ * one position. Must not know the meaning of the strings. */
 
 struct added_one {
     uint32_t id;
@@ -22,12 +22,12 @@ struct added_one {
 
 struct added_tokens {
     size_t n, longest;
-    uint32_t from[257]; /* those that begin with byte b: item[from[b], from[b + 1]) */
+    uint32_t from[257]; /* strings that begin with byte b: item[from[b], from[b + 1]) */
     uint64_t two[1024]; /* first two bytes that some string has */
     struct added_one item[];
 };
 
-/* added_tokens_new — most: so many strings at most. */
+/* added_tokens_new — makes an empty set for at most `most` strings. */
 static struct added_tokens *added_tokens_new(size_t most)
 {
     return memory_new(1, sizeof(struct added_tokens) + most * sizeof(struct added_one));
@@ -43,7 +43,7 @@ static void added_tokens_close(struct added_tokens *added)
     free(added);
 }
 
-/* added_tokens_put — before the first search; n ≥ 1. */
+/* added_tokens_put — adds a string before the first search; n ≥ 1. */
 static void added_tokens_put(struct added_tokens *added, uint32_t id, const uint8_t *text, size_t n)
 {
     uint8_t *copy = memcpy(memory_new(1, n), text, n);
@@ -51,7 +51,7 @@ static void added_tokens_put(struct added_tokens *added, uint32_t id, const uint
     added->longest = n > added->longest ? n : added->longest;
 }
 
-/* By first byte, then the longest first, then the smallest id. */
+/* Compares by first byte, then the longest first, then the smallest id. */
 static int by_byte(const void *a, const void *b)
 {
     const struct added_one *x = a, *y = b;
@@ -62,7 +62,7 @@ static int by_byte(const void *a, const void *b)
     return x->id < y->id ? -1 : x->id > y->id;
 }
 
-/* added_tokens_sort — between the last put and the first search. */
+/* added_tokens_sort — sorts the strings, between the last added_tokens_put and the first search. */
 static void added_tokens_sort(struct added_tokens *added)
 {
     qsort(added->item, added->n, sizeof *added->item, by_byte);
@@ -87,7 +87,8 @@ static inline bool may_begin(const struct added_tokens *added, const uint8_t *p,
     return end - p < 2 || (added->two[two >> 6] >> (two & 63) & 1);
 }
 
-/* added_tokens_next — where the next one begins, at or after p; its id and length. end: none. */
+/* added_tokens_next — returns the beginning of the next string, at or after p; its id and length.
+ * end: none. */
 static const uint8_t *added_tokens_next(const struct added_tokens *added, const uint8_t *p,
                                         const uint8_t *end, uint32_t *id_out, size_t *n_out)
 {
@@ -106,8 +107,8 @@ static const uint8_t *added_tokens_next(const struct added_tokens *added, const 
     return end;
 }
 
-/* added_tokens_spans — may one, whole or cut off by end, contain the place at, but not begin
- * there? touches: or end there. */
+/* added_tokens_spans — returns true if a string, whole or cut off by end, may contain the position
+ * `at`, but not begin there. touches: or end there. */
 static bool added_tokens_spans(const struct added_tokens *added, const uint8_t *text,
                                const uint8_t *at, const uint8_t *end, bool touches)
 {
@@ -136,12 +137,12 @@ struct tokenizer {
     uint64_t identity[2];
 };
 
-/* One text on its way. */
+/* One text that is being encoded. */
 struct tokenizer_run {
     const struct tokenizer *tokenizer;
     struct bpe_cache *cache;
     const struct encode_watch *watch;
-    bool is_begin;          /* of a document; else the text continues one */
+    bool is_begin;          /* the text begins a document; else it continues one */
     uint8_t *copy, *spaced; /* a piece normalised; a piece with a space before it */
     size_t copy_cap, spaced_cap;
     uint32_t *out;
@@ -162,14 +163,14 @@ static enum status put_words(struct tokenizer_run *run, const uint8_t *p, size_t
     return bpe_encode(parts->bpe, parts->kind, run->cache, run->watch, p, n, run->out, &run->n);
 }
 
-/* Does a word begin here that a space is put before? each: in every piece; first: in the first of a
- * document. A text that continues one begins within a piece. */
+/* Returns true if a word begins here that gets a space before it. each: in every piece; first: in
+ * the first of a document. A text that continues one begins within a piece. */
 static bool begins(const struct tokenizer_run *run, bool at_start, bool each, bool first)
 {
     return at_start ? run->is_begin && (each || first) : each;
 }
 
-/* What has no added token; with a space before it where that is the rule. */
+/* Encodes text without added tokens, with a space before it if the rule requires it. */
 static enum status put_piece(struct tokenizer_run *run, const uint8_t *p, size_t n, bool at_start)
 {
     const enum tokenizer_prefix prefix = run->tokenizer->parts.prefix;
@@ -185,7 +186,7 @@ static enum status put_piece(struct tokenizer_run *run, const uint8_t *p, size_t
 
 typedef enum status piece_fn(struct tokenizer_run *run, const uint8_t *p, size_t n, bool at_start);
 
-/* Splits off the added tokens, and gives put what is between them. */
+/* Splits off the added tokens, and passes the text between them to `put`. */
 static enum status split(struct tokenizer_run *run, const struct added_tokens *added,
                          const uint8_t *text, size_t n_bytes, bool at_start, piece_fn *put)
 {
@@ -206,7 +207,7 @@ static enum status split(struct tokenizer_run *run, const struct added_tokens *a
     return ST_OK;
 }
 
-/* The normal form of p[0, n), with the space of FIRST and PIECE; p itself when it is that. */
+/* Replaces p[0, n) by its normal form, with the space of FIRST and PIECE, if that is different. */
 static enum status normalize(struct tokenizer_run *run, const uint8_t **p, size_t *n, bool at_start)
 {
     const struct tokenizer_parts *parts = &run->tokenizer->parts;
@@ -230,7 +231,7 @@ static enum status normalize(struct tokenizer_run *run, const uint8_t **p, size_
     return ST_OK;
 }
 
-/* What has no added token that is split off before normalisation. */
+/* Encodes text without added tokens that are split off before normalisation. */
 static enum status put_normal(struct tokenizer_run *run, const uint8_t *p, size_t n, bool at_start)
 {
     if (n == 0)
@@ -289,7 +290,7 @@ enum status tokenizer_prompt(const struct tokenizer *tokenizer, const void *text
 
 /* ---- cuts ---- */
 
-/* Is the character before the same in NFC? Else its class may be another. */
+/* Returns true if the character before is the same in NFC. Else its class may be another. */
 static bool stands_before(const uint8_t *text, const uint8_t *at)
 {
     const uint8_t *p = at - 1;
@@ -305,7 +306,7 @@ static bool is_safe(const struct tokenizer *tokenizer, const uint8_t *text, cons
         return false;
     if (tokenizer->needs_line && *at != '\n' && *at != '\r')
         return false;
-    /* behind an added token a word begins as at the beginning */
+    /* After an added token a word begins as at the beginning. */
     const bool touches = tokenizer->parts.prefix == TOKENIZER_PREFIX_PIECE ||
                          tokenizer->parts.prefix == TOKENIZER_PREFIX_ALL;
     if (tokenizer->raw != NULL && added_tokens_spans(tokenizer->raw, text, at, end, touches))
@@ -325,7 +326,7 @@ size_t tokenizer_cut(const struct tokenizer *tokenizer, const void *text, size_t
 
 /* ---- making one ---- */
 
-/* An added token that is found in normalised text is normalised as a text is. */
+/* Normalises an added token that is found in normalised text like a text, and adds it. */
 static enum status add_normalized(struct tokenizer *tokenizer, const struct tokenizer_added *added)
 {
     struct tokenizer_run run = {.tokenizer = tokenizer};
@@ -388,7 +389,7 @@ enum status tokenizer_new(const struct tokenizer_parts *parts, struct tokenizer 
         tokenizer_close(tokenizer);
         return st;
     }
-    /* Of everything that ids depend on. */
+    /* Everything that ids depend on. */
     uint64_t facts[] = {0, 0, parts->kind, parts->is_nfc, parts->is_spm, parts->prefix, parts->end};
     if (!parts->is_built_in) {
         bpe_identity(parts->bpe, facts);

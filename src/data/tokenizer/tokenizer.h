@@ -1,10 +1,11 @@
 /* tokenizer — text into token ids and back: added tokens, normalisation, pre-tokens, merges.
  *
- * The order is that of Hugging Face's tokenizers: added tokens are split off, what is between
- * them is normalised, added tokens that ask for it are split off the result, and the rest is cut
- * into pre-tokens (pretoken.h), which merge (bpe.h). No token is put before or after a text.
+ * The order is the same as in Hugging Face's tokenizers: added tokens are split off, the text
+ * between them is normalised, added tokens with is_normalized are split off the result, and the
+ * rest is cut into pre-tokens (pretoken.h), which merge (bpe.h). No token is put before or after a
+ * text.
  *
- * Bytes that are not UTF-8: a byte-level vocabulary keeps each as a character of its own, which no
+ * Bytes that are not UTF-8: a byte-level vocabulary keeps each as a separate character, which no
  * normalisation changes; SentencePiece's replaces each by U+FFFD, as that library does. It must not
  * know files. */
 #ifndef CONVOY_DATA_TOKENIZER_H
@@ -21,7 +22,7 @@
 #define TOKENIZER_NONE BPE_NONE
 #define TOKENIZER_ADDED_MAX 4096
 
-/* Where a space is put before the text, so that its first word is as any other. */
+/* Positions at which a space is put before the text, so that its first word is like any other. */
 enum tokenizer_prefix {
     TOKENIZER_PREFIX_NONE,
     TOKENIZER_PREFIX_FIRST,  /* at the beginning of a document */
@@ -35,25 +36,26 @@ struct tokenizer_added {
     uint32_t id;
     const uint8_t *text;
     size_t n;
-    bool is_normalized; /* after normalisation */
+    bool is_normalized; /* found in the text after normalisation */
 };
 
 struct tokenizer_parts {
     const char *name; /* for messages */
-    struct bpe *bpe;  /* tokenizer_new takes it, even when it fails */
+    struct bpe *bpe;  /* tokenizer_new owns it, even when it fails */
     enum pretoken_kind kind;
     bool is_nfc;
     bool is_spm; /* SentencePiece: U+2581 is ' ' */
     enum tokenizer_prefix prefix;
     const struct tokenizer_added *added;
     size_t added_n;
-    uint32_t end;   /* TOKENIZER_NONE: none is known */
+    uint32_t end;   /* TOKENIZER_NONE: unknown */
     uint32_t begin; /* the model expects it before a text; TOKENIZER_NONE: none */
     bool is_built_in;
 };
 
 struct tokenizer;
-/* tokenizer_new — fails ST_BAD_DATA: added tokens that cannot be cut off exactly. */
+/* tokenizer_new — makes a tokenizer. Fails ST_BAD_DATA: added tokens that cannot be cut off
+ * exactly. */
 enum status tokenizer_new(const struct tokenizer_parts *parts, struct tokenizer **out);
 void tokenizer_close(struct tokenizer *tokenizer); /* accepts NULL */
 
@@ -61,32 +63,33 @@ const char *tokenizer_name(const struct tokenizer *tokenizer);
 uint32_t tokenizer_vocab(const struct tokenizer *tokenizer); /* every id is below it */
 uint32_t tokenizer_begin(const struct tokenizer *tokenizer); /* begins a text, or NONE */
 uint32_t tokenizer_end(const struct tokenizer *tokenizer);   /* ends a document, or NONE */
-/* tokenizer_identity — of tables and rules; {0, 0}: the built-in one. */
+/* tokenizer_identity — returns a hash of tables and rules; {0, 0}: the built-in one. */
 void tokenizer_identity(const struct tokenizer *tokenizer, uint64_t out[2]);
-/* tokenizer_is_same — same ids for texts without added tokens? */
+/* tokenizer_is_same — returns true if texts without added tokens have the same ids. */
 bool tokenizer_is_same(const struct tokenizer *a, const struct tokenizer *b);
 
-/* tokenizer_cap — the most ids of a text of n_bytes. */
+/* tokenizer_cap — returns the most ids of a text of n_bytes. */
 size_t tokenizer_cap(const struct tokenizer *tokenizer, size_t n_bytes);
 /* tokenizer_encode — writes the ids of text to out, which has space for tokenizer_cap. is_begin:
  * a document begins here. Fails ST_RETRY: out of memory. */
 enum status tokenizer_encode(const struct tokenizer *tokenizer, const void *text, size_t n_bytes,
                              bool is_begin, uint32_t *out, size_t *n_out);
-/* tokenizer_encode_watched — the same, ended by watch (NULL allowed): then ST_RETRY. */
+/* tokenizer_encode_watched — does the same, ended by watch (NULL allowed): then ST_RETRY. */
 enum status tokenizer_encode_watched(const struct tokenizer *tokenizer,
                                      const struct encode_watch *watch, const void *text,
                                      size_t n_bytes, bool is_begin, uint32_t *out, size_t *n_out);
-/* tokenizer_prompt — the ids that a model continues: what begins a prompt, then the text. Without
- * text the id that ends a document, where none begins one; none at all: *n_out is 0. Space:
- * tokenizer_prompt_cap. */
+/* tokenizer_prompt — writes the ids that a model continues: the token that begins a prompt, then
+ * the text. Without text it is the id that ends a document, if no token begins one; without both
+ * *n_out is 0. Space: tokenizer_prompt_cap. */
 enum status tokenizer_prompt(const struct tokenizer *tokenizer, const void *text, size_t n_bytes,
                              uint32_t *out, size_t *n_out);
 size_t tokenizer_prompt_cap(const struct tokenizer *tokenizer, size_t n_bytes);
-/* tokenizer_cut — the length of a long prefix of text[0, n_bytes) that has the same ids alone as
- * within the whole text, whatever follows; 0: none is certain. The rest is encoded with is_begin
- * false. So a long text can be encoded in parts, by several threads. */
+/* tokenizer_cut — returns the length of a long prefix of text[0, n_bytes) that has the same ids by
+ * itself as within the whole text, for any following bytes; 0: none is certain. The rest is encoded
+ * with is_begin false. So a long text can be encoded in parts, by several threads. */
 size_t tokenizer_cut(const struct tokenizer *tokenizer, const void *text, size_t n_bytes);
-/* tokenizer_bytes — the bytes of one id (of a special token its name); NULL: there is none. */
+/* tokenizer_bytes — returns the bytes of one id (for a special token its name); NULL: there is
+ * none. */
 const uint8_t *tokenizer_bytes(const struct tokenizer *tokenizer, uint32_t id, size_t *n_out);
 
 #endif

@@ -1,4 +1,4 @@
-/* blas — describes products to cuBLASLt, and runs the first form that it takes, or the plain one
+/* blas — describes products to cuBLASLt, and runs the first form that it accepts, or the plain one
  * (blas.h). A row-major matrix (R,C) is a column-major one (C,R) with the same stride, so every
  * product here is computed transposed. Must not know the library's objects. */
 #include "dev/blas/blas.h"
@@ -9,10 +9,9 @@
 #include "dev/blas/form.h"
 #include "dev/cuda/internal.h"
 
-/* align_of — the largest power of two up to BLAS_ALIGN that divides an address. No kernel of
- * cuBLASLt needs more (its manual: tensor cores want multiples of 16). A larger limit would let the
- * place of a layer's matrices, which differs with SHARD, choose the kernel, and with it the
- * bits. */
+/* Returns the largest power of two up to BLAS_ALIGN that divides an address. No kernel of cuBLASLt
+ * needs more (its manual: tensor cores want multiples of 16). With a larger limit, the address of a
+ * layer's matrices, which differs with SHARD, would choose the kernel, and with it the bits. */
 static int align_of(const void *p)
 {
     uintptr_t low = (uintptr_t)p & -(uintptr_t)p;
@@ -27,7 +26,7 @@ struct operand {
     bool is_turned;
 };
 
-/* call_of — D (m,n) = A·B. The padding of the key is zero, because keys are compared as bytes. */
+/* Returns D (m,n) = A·B. The padding of the key is zero, because keys are compared as bytes. */
 static struct blas_call call_of(bool is_tf32, int64_t m, int64_t n, int64_t k, struct operand a,
                                 struct operand b, struct operand c, struct operand d)
 {
@@ -87,7 +86,8 @@ static struct blas_form gelu_fused(bool is_tf32, const struct matmul_fwd *a, int
     return form;
 }
 
-/* The product goes where u is kept, or where y is dense. */
+/* Returns the form with GELU by a kernel. The product is written to `pre`, else to y, which must be
+ * dense then. */
 static struct blas_form gelu_apart(bool is_tf32, const struct matmul_fwd *a)
 {
     struct tensor u = a->pre.data ? a->pre : a->y;
@@ -133,8 +133,8 @@ int blas_form_bwd_x(bool is_tf32, const struct matmul_bwd_x *a, struct blas_form
 }
 
 /* Layout IO: dwᵀ (O,I) = dyᵀ (O,N) · x (N,I). OI: dwᵀ (I,O) = xᵀ (I,N) · dy (N,O). The epilogue of
- * the bias gradient overwrites. Where it must accumulate, or cuBLASLt has no such epilogue, a
- * kernel sums the columns of dy. */
+ * the bias gradient overwrites. If it must accumulate, or cuBLASLt has no such epilogue, a kernel
+ * sums the columns of dy. */
 int blas_form_bwd_w(bool is_tf32, const struct matmul_bwd_w *a, struct blas_form out[BLAS_FORMS])
 {
     bool is_io = a->layout == MATMUL_LAYOUT_IO;
@@ -181,7 +181,7 @@ enum status blas_form_run(struct blas *b, const struct cuda *cuda, const struct 
 
 /* ---- running a product ---- */
 
-/* run_first — the first form that cuBLASLt takes. */
+/* Runs the first form that cuBLASLt accepts. */
 static enum status run_first(struct blas *b, const struct cuda *cuda, const struct blas_form *form,
                              int n, bool *is_done)
 {
@@ -191,7 +191,7 @@ static enum status run_first(struct blas *b, const struct cuda *cuda, const stru
     return ST_OK;
 }
 
-/* run_plain — the last form, with its bias added by a kernel. */
+/* Runs the last form, with its bias added by a kernel. */
 static enum status run_plain(struct blas *b, const struct cuda *cuda, const struct blas_form *forms,
                              int n, struct tensor bias, bool *is_done)
 {

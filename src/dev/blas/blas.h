@@ -5,9 +5,9 @@
  *   fused   bias, GELU, its gradient and the bias gradient are epilogues of cuBLASLt; the residual
  *           is its C
  *   apart   GELU, its gradient and the bias gradient are done by a kernel afterwards
- * The second is taken where cuBLASLt does not have the first, and where the table of algorithms
- * says that it is faster (blas/tuned.h). fp32 products have no GELU in the epilogue: its accuracy
- * is not documented, and fp32 results are compared with the CPU's. Where cuBLASLt has neither, the
+ * The second form is used if cuBLASLt does not have the first, or if the table of algorithms lists
+ * it as faster (blas/tuned.h). fp32 products have no GELU in the epilogue: its accuracy is not
+ * documented, and fp32 results are compared with the CPU's. If cuBLASLt has neither form, the
  * product is left to kernels/matmul.cu (*is_done false). A struct blas belongs to one stream. Only
  * in builds with CUDA. Must not know models. */
 #ifndef CONVOY_DEV_BLAS_H
@@ -20,8 +20,9 @@
 
 struct blas; /* blas/plan.h opens and closes it */
 
-/* The contracts of kernels/matmul.h. is_plain: no epilogue at all (CONVOY_BLAS=plain); bias, GELU
- * and gradients are kernels of their own. *is_done false: nothing was submitted to the device. */
+/* These functions have the contracts of kernels/matmul.h. is_plain: no epilogue at all
+ * (CONVOY_BLAS=plain); bias, GELU and gradients are computed by separate kernels. *is_done false:
+ * nothing was submitted to the device. */
 enum status blas_matmul_fwd(struct blas *b, const struct cuda *cuda, bool is_plain,
                             const struct matmul_fwd *a, bool *is_done);
 enum status blas_matmul_bwd_x(struct blas *b, const struct cuda *cuda, bool is_plain,

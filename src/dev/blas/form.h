@@ -8,7 +8,7 @@
 
 #define BLAS_FORMS 2
 
-/* What follows the call, in this order; without an output: nothing. */
+/* A call and the kernels after it, in this order; a member without an output does nothing. */
 struct blas_form {
     struct blas_call call;
     struct column_add bias;
@@ -17,14 +17,14 @@ struct blas_form {
     struct column_sum bias_grad;
 };
 
-/* blas_form_fwd, blas_form_bwd_x, blas_form_bwd_w — for blas.c, and for tests: write the forms of a
- * product, the one with more in the epilogue first, and return their number; 0: this program's
- * kernel is needed. */
+/* blas_form_fwd, blas_form_bwd_x, blas_form_bwd_w — write the forms of a product, the form with
+ * more in the epilogue first, and return their number; 0: this program's kernel is needed. For
+ * blas.c, and for tests. */
 int blas_form_fwd(bool is_tf32, const struct matmul_fwd *a, struct blas_form out[BLAS_FORMS]);
 int blas_form_bwd_x(bool is_tf32, const struct matmul_bwd_x *a, struct blas_form out[BLAS_FORMS]);
 int blas_form_bwd_w(bool is_tf32, const struct matmul_bwd_w *a, struct blas_form out[BLAS_FORMS]);
-/* blas_form_run — for blas.c, and for tests: runs a form. *is_done false: cuBLASLt does not take
- * the call; nothing was submitted. */
+/* blas_form_run — runs a form. *is_done false: cuBLASLt does not accept the call; nothing was
+ * submitted. For blas.c, and for tests. */
 enum status blas_form_run(struct blas *b, const struct cuda *cuda, const struct blas_form *form,
                           bool *is_done);
 

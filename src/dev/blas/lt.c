@@ -74,7 +74,7 @@ static bool has_aux(enum blas_epilogue e)
     return e == BLAS_GELU_AUX || e == BLAS_GELU_AUX_BIAS || e == BLAS_DGELU;
 }
 
-/* set — sets an attribute of the product; false: refused. */
+/* Sets an attribute of the product; false: refused. */
 static bool set(const struct blas_lt *lt, cublasLtMatmulDesc_t desc,
                 cublasLtMatmulDescAttributes_t what, const void *value, size_t bytes)
 {
@@ -132,9 +132,9 @@ static bool lay_out(const struct blas_lt *lt, const struct blas_shape *s,
     return true;
 }
 
-/* The search takes the alignment of bias and aux from their addresses (cublasLt.h) and does not
- * read them: it gets addresses aligned to exactly BLAS_ALIGN. Some versions fail on the GPU with
- * less, so such products are refused. */
+/* Makes the objects. The search derives the alignment of bias and aux from their addresses
+ * (cublasLt.h) and does not read them: it gets addresses aligned to exactly BLAS_ALIGN. Some
+ * versions fail on the GPU with less, so such products are refused. */
 bool blas_lt_make(const struct blas_lt *lt, const struct blas_shape *shape,
                   struct blas_lt_objects *out)
 {

@@ -19,8 +19,8 @@ _Static_assert(sizeof(cublasLtMatmulAlgo_t) == BLAS_TUNED_ALGO, "an entry holds 
 /* One shape, made at its first use. */
 struct plan {
     struct blas_shape shape;
-    bool is_possible; /* false: the library refused it once */
-    bool is_apart;    /* the table says that the form without this epilogue is faster */
+    bool is_possible; /* false: the library has refused the shape */
+    bool is_apart;    /* the table lists the form without this epilogue as faster */
     struct blas_lt_objects objects;
     cublasLtMatmulAlgo_t algo;
     size_t workspace_bytes;
@@ -33,8 +33,8 @@ struct blas {
     struct blas_chip chip;
     const char *table;
     bool is_captured;
-    int sm_target;          /* of each product; 0: all */
-    bool is_stale_reported; /* an entry of the table that the library refuses: logged once */
+    int sm_target;          /* multiprocessors for each product; 0: all */
+    bool is_stale_reported; /* the library has refused an entry of the table: logged once */
     struct plan *plans;
     size_t plans_n, plans_cap;
     char about[LIBRARY_PATH_MAX + 32];
@@ -120,8 +120,8 @@ const char *blas_plan_epilogue(enum blas_epilogue epilogue)
 
 /* ---- a plan ---- */
 
-/* propose — the library's proposals for this shape, these alignments and this workspace, best
- * first; their number. */
+/* Writes the library's proposals for this shape, these alignments and this workspace, best first;
+ * returns their number. */
 static int propose(const struct blas *b, const struct cuda *cuda, const struct plan *p,
                    cublasLtMatmulHeuristicResult_t *out, int most)
 {
@@ -137,7 +137,7 @@ static int propose(const struct blas *b, const struct cuda *cuda, const struct p
     return rc == CUBLAS_STATUS_SUCCESS ? found : 0;
 }
 
-/* set_algo — takes an algorithm if the library has it for this shape on this chip. */
+/* Chooses an algorithm if the library has it for this shape on this chip. */
 static bool set_algo(const struct blas *b, const struct cuda *cuda, struct plan *p,
                      const cublasLtMatmulAlgo_t *algo)
 {
@@ -183,8 +183,8 @@ static bool choose(struct blas *b, const struct cuda *cuda, struct plan *p)
     return choose_first(b, cuda, p);
 }
 
-/* log_refused — once for a shape: a product that is split, or done by this program's kernels, costs
- * time that a user may look for. */
+/* Logs a refusal once for each shape: a product that is split, or done by this program's kernels,
+ * costs time that a user may look for. */
 static void log_refused(const struct blas_shape *s)
 {
     LOG_INFO("cuBLASLt does not support %lldx%lldx%lld with %s, %zu-bit to %zu-bit numbers: this "
@@ -201,7 +201,7 @@ static struct plan *look_up(const struct blas *b, const struct blas_shape *shape
     return NULL;
 }
 
-/* find — the plan of a shape; made when it is new. A run has a few dozen. */
+/* Finds the plan of a shape; makes it if the shape is new. A run has a few dozen. */
 static enum status find(struct blas *b, const struct cuda *cuda, const struct blas_shape *shape,
                         struct plan **out)
 {
@@ -279,14 +279,14 @@ enum status blas_plan_run(struct blas *b, const struct cuda *cuda, const struct 
         o->d, &p->algo, cuda->scratch, p->workspace_bytes, (cudaStream_t)cuda->stream);
     bool is_refused = rc == CUBLAS_STATUS_NOT_SUPPORTED || rc == CUBLAS_STATUS_INVALID_VALUE;
     if (is_refused && !b->is_captured) {
-        /* before anything was submitted: another form of the product, or this program's kernel */
+        /* nothing was submitted: another form of the product, or this program's kernel */
         p->is_possible = false;
         log_refused(&p->shape);
         return ST_OK;
     }
     if (rc != CUBLAS_STATUS_SUCCESS) {
-        /* Anything but a refusal in advance. A capture that fails is no fault of the GPU: the same
-         * work is submitted one by one afterwards, and reports what is wrong then. */
+        /* Any other error. A failed capture is no fault of the GPU: the same work is submitted one
+         * by one afterwards, and reports the error then. */
         return FAIL(rc == CUBLAS_STATUS_EXECUTION_FAILED && !b->is_captured ? ST_FAULT : ST_BUG,
                     "cuBLASLt %s: status %d for a product of %lld x %lld x %lld%s", b->about, rc,
                     (long long)p->shape.m, (long long)p->shape.n, (long long)p->shape.k,

@@ -1,7 +1,7 @@
-/* blas_plan — one product as cuBLASLt sees it, and the algorithm for that shape: of the table that
- * is checked in (blas/tuned.h), else the library's own first proposal. For src/dev only: blas.c
- * describes the product, blas/plan.c calls the library, the device opens and closes it. Must not
- * know operations of kernels/matmul.h. */
+/* blas_plan — one product as cuBLASLt sees it, and the algorithm for that shape: from the table
+ * that is checked in (blas/tuned.h), else the library's own first proposal. For src/dev only:
+ * blas.c describes the product, blas/plan.c calls the library, the device opens and closes it. Must
+ * not know operations of kernels/matmul.h. */
 #ifndef CONVOY_DEV_BLAS_PLAN_H
 #define CONVOY_DEV_BLAS_PLAN_H
 
@@ -37,51 +37,51 @@ struct blas_shape {
 struct blas_call {
     struct blas_shape shape;
     const void *a, *b, *c;
-    void *d, *bias, *aux; /* bias, aux: what the epilogue reads or writes */
+    void *d, *bias, *aux; /* bias, aux: inputs or outputs of the epilogue */
     float beta;
 };
 
-/* The GPU as the table of algorithms knows it. */
+/* The GPU as identified in the table of algorithms. */
 struct blas_chip {
     char name[128];
     int sm_count;
 };
 
-/* blas_plan_open — ST_NO_DEVICE: the library is missing, with the folders searched. */
+/* blas_plan_open — opens the library. ST_NO_DEVICE: it is missing, with the folders searched. */
 enum status blas_plan_open(const struct blas_chip *chip, struct blas **out);
-/* blas_plan_find — what blas_plan_about would return, without a device: opens the library for a
+/* blas_plan_find — writes the string of blas_plan_about without a device: opens the library for a
  * moment. */
 enum status blas_plan_find(char *about, size_t cap);
 void blas_plan_close(struct blas *b); /* accepts NULL */
-/* "13.0.2 from /usr/…/libcublasLt.so.13"; until it is closed */
+/* blas_plan_about — returns "13.0.2 from /usr/…/libcublasLt.so.13"; valid until it is closed. */
 const char *blas_plan_about(const struct blas *b);
-/* blas_plan_epilogue — "GELU_AUX_BIAS", as cuBLASLt's manual names it. */
+/* blas_plan_epilogue — returns the name in cuBLASLt's manual: "GELU_AUX_BIAS". */
 const char *blas_plan_epilogue(enum blas_epilogue epilogue);
-/* blas_plan_capture — the stream is being captured from now on, or not any more. Meanwhile no plan
+/* blas_plan_capture — marks the beginning or the end of a capture of the stream. Meanwhile no plan
  * is made, and a product that cuBLASLt refuses is an error: the capture ends, and the work is
  * submitted one by one. */
 void blas_plan_capture(struct blas *b, bool is_captured);
-/* blas_plan_leave — from now on products leave so many multiprocessors to other work (NCCL); 0:
- * none. The table of algorithms, which was measured with all of them, is not asked then. */
+/* blas_plan_leave — leaves `sms` multiprocessors to other work (NCCL) in products from now on; 0:
+ * none. The table of algorithms, which was measured with all of them, is not used then. */
 void blas_plan_leave(struct blas *b, int sms);
-/* blas_plan_run — *is_done false: cuBLASLt cannot do this product, or the table of algorithms says
- * that another form of it is faster; nothing was submitted. */
+/* blas_plan_run — runs a product. *is_done false: cuBLASLt cannot do it, or the table of algorithms
+ * lists another form of it as faster; nothing was submitted. */
 enum status blas_plan_run(struct blas *b, const struct cuda *cuda, const struct blas_call *call,
                           bool *is_done);
 
-/* Of cublasLtGetVersion; for tests, as what follows, and for the measurement of algorithms. */
+/* blas_plan_version — returns cublasLtGetVersion; for tests and for the measurement of algorithms,
+ * like the functions below. */
 size_t blas_plan_version(const struct blas *b);
 struct blas_tuned;
-/* For tests, and for the measurement of algorithms (gpu_tests tune).
- *   blas_plan_table        replaces the table of algorithms for plans that are made from now on;
- *                          forgets all plans. The text is borrowed.
- *   blas_plan_candidates   what the library proposes for a shape, best first, at most `most`; the
- *                          number of them
- *   blas_plan_take         the plan of this shape uses this algorithm from now on; false: the
- *                          library refuses it */
+/* blas_plan_table — replaces the table of algorithms for plans that are made from now on (gpu_tests
+ * tune); forgets all plans. The text is borrowed. */
 void blas_plan_table(struct blas *b, const char *table);
+/* blas_plan_candidates — writes the library's proposals for a shape, best first, at most `most`;
+ * returns their number. */
 int blas_plan_candidates(struct blas *b, const struct cuda *cuda, const struct blas_shape *shape,
                          struct blas_tuned *out, int most);
+/* blas_plan_take — makes the plan of this shape use this algorithm from now on; false: the library
+ * refuses it. */
 bool blas_plan_take(struct blas *b, const struct cuda *cuda, const struct blas_shape *shape,
                     const struct blas_tuned *tuned);
 

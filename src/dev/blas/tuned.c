@@ -41,7 +41,7 @@ static void write_head(const struct blas_chip *chip, size_t version, const struc
                 between, key);
 }
 
-/* clean — the next character that means something; moves behind it. 0: the end. */
+/* Returns the next character of the format and moves past it. 0: the end. */
 static char clean(const char **at)
 {
     while (**at == '"' || **at == '\n')
@@ -49,7 +49,7 @@ static char clean(const char **at)
     return **at ? *(*at)++ : 0;
 }
 
-/* take — moves behind `text` if it comes next. */
+/* Moves past `text` if it comes next. */
 static bool take(const char **at, const char *text)
 {
     const char *here = *at;
@@ -73,7 +73,7 @@ bool blas_tuned_find(const char *table, const struct blas_chip *chip, size_t ver
     for (const char *at = table; *at;) {
         *out = (struct blas_tuned){.is_apart = false};
         if (take(&at, head)) {
-            /* The rest of an entry whose head is the one that is looked for. */
+            /* the rest of the entry that was searched for */
             out->is_apart = take(&at, "apart|");
             if (out->is_apart)
                 return clean(&at) == ';';

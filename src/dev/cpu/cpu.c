@@ -1,6 +1,6 @@
 /* dev_cpu — the CPU as a device: a pool of threads, memory in huge pages, and kernels of the best
- * ISA level of this machine (cpu/isa.h). A stream's work is done when the call returns. Must
- * not know what the kernels compute. */
+ * ISA level of this machine (cpu/isa.h). A stream's work is done when the call returns. It does not
+ * depend on the meaning of the kernels. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@
 #include "dev/cpu/isa.h"
 #include "kernels/cpu.h"
 
-#define PAGE_BYTES ((size_t)4096) /* the smallest there is */
+#define PAGE_BYTES ((size_t)4096) /* the smallest page size */
 #define HUGE_BYTES ((size_t)2 << 20)
 #define COPY_BYTES ((size_t)1 << 20)  /* one part of a copy, fill or first touch */
 #define PAST_BYTES ((size_t)32 << 20) /* from this size on, copies go past the cache */
@@ -25,7 +25,7 @@ struct dev {
     struct cpu cpu;
     struct dev_cpu_kernels kernels;
     enum cpu_isa isa;
-    bool is_bf16; /* products */
+    bool is_bf16; /* products are in bf16 */
     double peak_flops;
     char *scratch; /* all threads' scratch, then cpu.shared */
 };
@@ -69,8 +69,8 @@ static void span_run(const struct cpu *cpu, struct span s)
     thread_pool_run(cpu->pool, (int)((s.bytes + COPY_BYTES - 1) / COPY_BYTES), span_part, &s);
 }
 
-/* touch_part — new memory is zero already: one write a page is enough to have it, by a thread that
- * will use it. */
+/* touch_part — maps new memory, which is already zero: one write for each page is enough, by a
+ * thread that will use it. */
 static void touch_part(void *arg, int part_i, int thread_i)
 {
     (void)thread_i;
@@ -87,7 +87,7 @@ static size_t map_bytes(size_t bytes)
     return (bytes + unit - 1) / unit * unit;
 }
 
-/* Large allocations start on a huge page: one more is mapped, and the rest on both sides is
+/* Maps memory that starts on a huge page: one more page is mapped, and the rest on both sides is
  * unmapped. */
 static void *map_aligned(size_t bytes)
 {

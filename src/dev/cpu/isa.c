@@ -36,8 +36,8 @@ static const struct dev_cpu_kernels isa_kernels[CPU_ISA_N] = {
 #define XFEATURE_XTILEDATA 18
 
 /* Tiles are 8 KiB of state that a process must request before one of its threads uses them;
- * requesting twice is harmless. The kernel refuses where it has no AMX, or where an alternate
- * signal stack could not hold the tiles. */
+ * requesting twice is harmless. The kernel refuses if it has no AMX, or if an alternate signal
+ * stack could not hold the tiles. */
 static bool amx_is_here(void)
 {
     return isa_has_amx_bf16() &&
@@ -164,7 +164,7 @@ enum status dev_cpu_isa_choose(int asked, enum cpu_isa *out)
 
 const char *dev_cpu_isa_name(enum cpu_isa isa) { return isa_rows[isa].name; }
 
-/* The best of three short measurements: a core may be waking up, or shared for a moment. */
+/* Returns the best of three short measurements: a core may be waking up, or shared for a moment. */
 double dev_cpu_isa_peak(const struct cpu *cpu)
 {
     double best = 0;

@@ -1,15 +1,15 @@
-/* dev_cuda_attention — by what a stream computes attention (cuda/cuda.h): a table of what is
- * expected to be faster, the choice of the user, and one line in the log. Must not know cuDNN's
- * objects. */
+/* dev_cuda_attention — chooses the kernels of a stream's attention (cuda/cuda.h): a table of the
+ * shapes for which cuDNN is expected to be faster, the choice of the user, and one line in the log.
+ * Must not know cuDNN's objects. */
 #include "dev/cuda/internal.h"
 
 #include "kernels/cuda.h"
 
-/* ---- what is expected to be faster ---- */
+/* ---- the shapes for which cuDNN is expected to be faster ---- */
 
-/* An operation, in words of the table. */
+/* An operation, in the terms of the table. */
 struct asked {
-    int sm; /* 90: compute capability 9.0; 0: of any chip */
+    int sm; /* 90: compute capability 9.0; 0: any chip */
     enum dtype dtype;
     int64_t d, t;
     bool is_backward, is_atomic;
@@ -45,7 +45,7 @@ static bool is_in_table(const struct asked *x)
 
 /* ---- memory ---- */
 
-#define MARGIN_BYTES ((int64_t)64 << 10) /* an engine's own, and alignment */
+#define MARGIN_BYTES ((int64_t)64 << 10) /* memory of the engine itself, and alignment */
 
 /* Returns the scratch in bytes that cuDNN's engines need for the backward pass of one sample.
  * test_cudnn_real_cuda.c compares it with the library's own figures. Engines before Hopper have a
@@ -80,7 +80,7 @@ void dev_cuda_attention(struct dev *dev, enum dev_cuda_attention by, bool is_ato
 
 enum status dev_cuda_attention_find(char *about, size_t cap)
 {
-    return dev_cuda_blas(about, cap); /* which says that there is no CUDA here */
+    return dev_cuda_blas(about, cap); /* reports that there is no CUDA here */
 }
 #else
 #include <stdatomic.h>
@@ -101,17 +101,17 @@ void dev_cuda_attention(struct dev *dev, enum dev_cuda_attention by, bool is_ato
 enum status dev_cuda_attention_find(char *about, size_t cap) { return cudnn_find(about, cap); }
 
 struct cuda_attention {
-    struct cudnn *cudnn; /* NULL: the library is not there */
-    char reason[600];    /* then: why */
+    struct cudnn *cudnn; /* NULL: the library is missing */
+    char reason[600];    /* the reason if cudnn is NULL */
     struct dev *dev;
-    void *scratch; /* NULL: the stream's is enough so far, or there was no memory */
+    void *scratch; /* NULL: the stream's scratch was enough so far, or there was no memory */
     size_t scratch_bytes;
-    bool has_asked; /* for scratch */
+    bool has_asked; /* scratch was requested */
 };
 
 /* ---- the choice ---- */
 
-/* tell — once for a process and a direction; `why` NULL: by cuDNN. */
+/* Logs the kernels once for each process and direction; `why` NULL: cuDNN. */
 static void tell(const struct stream *s, bool is_backward, const char *why)
 {
     static atomic_bool is_told[2][2];
@@ -130,7 +130,7 @@ static void tell(const struct stream *s, bool is_backward, const char *why)
                  is_backward && s->head.dev->is_atomic ? ", by atomic additions" : "");
 }
 
-/* open — looks for the library once for a stream. */
+/* Looks for the library, once for each stream. */
 static enum status open_cudnn(struct stream *s)
 {
     if (s->attention)
@@ -155,7 +155,8 @@ void dev_cuda_attention_close(struct cuda_attention *x)
     free(x);
 }
 
-/* Returns why the program's kernel computes this one before cuDNN is asked, or NULL. */
+/* Returns the reason why the program's kernel computes this operation before cuDNN is tried, or
+ * NULL. */
 static const char *why_own(enum dev_cuda_attention by, const struct asked *x)
 {
     struct asked atomic = *x;
@@ -169,7 +170,7 @@ static const char *why_own(enum dev_cuda_attention by, const struct asked *x)
                : "no row of the table has this chip, type and shape";
 }
 
-/* library_for — *out NULL: the program's kernel takes this one. */
+/* Finds the library. *out NULL: the program's kernel computes this operation. */
 static enum status library_for(struct stream *s, const struct asked *x, struct cudnn **out)
 {
     const char *why = why_own(s->head.dev->attention, x);
@@ -185,7 +186,8 @@ static enum status library_for(struct stream *s, const struct asked *x, struct c
     return ST_OK;
 }
 
-/* settle — what becomes of cuDNN's answer. */
+/* Logs the result of cuDNN's call. If cuDNN did not compute and ATTENTION=cudnn, that is an
+ * error. */
 static enum status settle(const struct stream *s, const struct asked *x, bool is_done)
 {
     const char *why = is_done ? NULL : cudnn_reason(s->attention->cudnn);
@@ -219,7 +221,7 @@ enum status dev_cuda_attention_fwd(struct stream *s, const void *args)
                    : dev_cuda_error_launched(attention_fwd_cuda(&s->cuda, a), "attention_fwd");
 }
 
-/* Returns what cuDNN works with. If one sample needs more scratch than the stream has, it is
+/* Returns the struct cuda for cuDNN. If one sample needs more scratch than the stream has, it is
  * allocated, once; a CUDA graph may hold its address, so it does not move. Without memory for it
  * cuDNN finds no plan. */
 static struct cuda cuda_for(struct stream *s, const struct attention_bwd *a)

@@ -1,9 +1,9 @@
 /* dev_cuda — an NVIDIA GPU as a device, through the CUDA runtime, from C. A struct stream is a CUDA
  * stream with a pinned ring for its copies and scratch memory for its kernels. No function here
- * waits for the whole device. Must not know what the kernels compute.
+ * waits for the whole device. Must not know the meaning of the kernels.
  *
- * Copies. Device memory is recognised by the table of what dev_alloc took, pinned host
- * memory by the table of dev_pin. Pageable host memory goes through the pinned ring
+ * Copies. A table of the allocations of dev_alloc identifies device memory, and a table of dev_pin
+ * identifies pinned host memory. Pageable host memory goes through the pinned ring
  * (cuda/ring.c). */
 #include "dev/cuda/internal.h"
 
@@ -61,7 +61,7 @@ const char *dev_cuda_built(void)
 
 /* ---- memory ---- */
 
-/* A reader of the tables has a const device, but must lock. */
+/* Returns the mutex of a const device: a reader of the tables has a const device, but must lock. */
 static pthread_mutex_t *mutex_of(const struct dev *dev)
 {
     return (pthread_mutex_t *)(uintptr_t)&dev->mutex;
@@ -87,7 +87,7 @@ static void add_range(struct dev *dev, struct cuda_ranges *to, void *data, size_
     pthread_mutex_unlock(&dev->mutex);
 }
 
-/* drop_range — returns its bytes; 0: it is not in the table. */
+/* Removes a range and returns its bytes; 0: it is not in the table. */
 static size_t drop_range(struct dev *dev, struct cuda_ranges *from, const void *data)
 {
     size_t bytes = 0;
@@ -130,7 +130,7 @@ static enum status take_zeroed(const struct dev *dev, size_t bytes, void **out)
     return st;
 }
 
-/* take — device memory, noted in the table `to`. */
+/* Allocates device memory and adds it to the table `to`. */
 static enum status take(struct dev *dev, struct cuda_ranges *to, size_t bytes, void **out)
 {
     void *data = NULL;
@@ -189,7 +189,7 @@ static void cuda_unpin(struct dev *dev, void *data)
     (void)cudaFreeHost(data);
 }
 
-/* ---- what is known of the GPU, and what this process took of it ---- */
+/* ---- information about the GPU, and memory that this process has allocated on it ---- */
 
 static int64_t sum_ranges(const struct dev *dev, const struct cuda_ranges *ranges)
 {
@@ -229,7 +229,7 @@ static void get_info(const struct dev *dev, struct dev_info *out)
                 prop->name, prop->major, prop->minor, driver);
 }
 
-/* ---- the library that makes the products of a stream ---- */
+/* ---- the library that computes the products of a stream ---- */
 
 enum status dev_cuda_blas(char *about, size_t cap) { return blas_plan_find(about, cap); }
 
@@ -295,8 +295,8 @@ static enum status fill_stream(struct stream *s, bool is_high)
     return dev_cuda_ring_open(&s->ring);
 }
 
-/* equip — what operations need, taken before a stream's first: streams that only copy do
- * without. */
+/* Allocates the scratch and opens the library that operations need, before a stream's first
+ * operation: streams that only copy do not need them. */
 static enum status equip(struct stream *s)
 {
     void *scratch = NULL;
@@ -383,7 +383,7 @@ static enum status cuda_copy(struct stream *s, void *dst, const void *src, size_
         return dev_cuda_ring_in(&s->ring, s->stream, dst, src, bytes);
     if (from_device)
         return dev_cuda_ring_out(&s->ring, s->stream, dst, src, bytes);
-    TRY(cuda_sync(s)); /* both on the host: still in the order of the stream */
+    TRY(cuda_sync(s)); /* both are host memory: still in the order of the stream */
     memcpy(dst, src, bytes);
     return ST_OK;
 }
@@ -421,15 +421,16 @@ static enum status cuda_stream_wait_stream(struct stream *waiting, struct stream
 
 /* ---- operations ---- */
 
-/* An operation is checked, then submitted or gathered. Gathered arguments are compared as bytes, so
- * the padding between members must be zero. matmul_*: through cuBLASLt where it can, else by the
+/* Checks an operation, then submits or gathers it. Gathered arguments are compared as bytes, so the
+ * padding between members must be zero. matmul_*: through cuBLASLt if it can, else by the
  * kernel. */
 #if __has_builtin(__builtin_clear_padding)
 #define CLEAR_PADDING(p) __builtin_clear_padding(p)
 #else
-#define CLEAR_PADDING(p) (void)(p) /* then more work counts as new than is new */
+#define CLEAR_PADDING(p) (void)(p) /* then some repeated work counts as new */
 #endif
-/* do_apart — operations that are done sample by sample: those of cuda/attention.c. */
+/* DO_APART — runs the operations that may be done sample by sample: attention
+ * (cuda/attention.c). */
 static enum status no_apart(struct stream *s, const void *args, bool *is_done)
 {
     (void)s, (void)args;

@@ -8,42 +8,43 @@
 
 #include "dev/dev.h"
 
-/* dev_cuda_built — what the program was built for, for users: "13.0: sm_80 sm_90a sm_100, PTX 100".
- * NULL: built without CUDA. */
+/* dev_cuda_built — returns the CUDA version and the chips that the program was built for, for
+ * users: "13.0: sm_80 sm_90a sm_100, PTX 100". NULL: built without CUDA. */
 const char *dev_cuda_built(void);
 
-/* Returns the first release of NVIDIA's driver on which this build runs, as 580; 0: built without
- * CUDA. */
+/* Returns the first release of NVIDIA's driver on which this build runs, such as 580; 0: built
+ * without CUDA. */
 int dev_cuda_driver_least(void);
 
-/* dev_cuda_count — the number of GPUs that this process may use, ≥ 1. ST_NO_DEVICE: there is none,
- * with what is missing and which package has it. ST_FAULT: a GPU answers with an error. Starts the
+/* dev_cuda_count — counts the GPUs that this process may use, ≥ 1. ST_NO_DEVICE: there is none; the
+ * message names the missing part and its package. ST_FAULT: a GPU answers with an error. Starts the
  * driver, so a process that does not compute should not call it. */
 enum status dev_cuda_count(int *count_out);
 
-/* dev_cuda_blas — version and path of the cuBLASLt that a stream would load; needs no GPU.
- * ST_NO_DEVICE: there is none, and why. */
+/* dev_cuda_blas — writes version and path of the cuBLASLt that a stream would load; needs no GPU.
+ * ST_NO_DEVICE: there is none, with the reason. */
 enum status dev_cuda_blas(char *about, size_t cap);
 
-/* dev_cuda_blas_use — what products use, in streams of this process that are opened afterwards:
+/* dev_cuda_blas_use — chooses the library for products, in streams of this process that are opened
+ * afterwards:
  *   auto    cuBLASLt with its epilogues
  *   plain   cuBLASLt without epilogues: bias, GELU and their gradients by kernels of their own
  *   off     this program's kernels
- * To find out which of them causes a difference (CONVOY_BLAS). */
+ * Serves to find which of them causes a difference (CONVOY_BLAS). */
 enum dev_cuda_blas_kind { DEV_CUDA_BLAS_AUTO, DEV_CUDA_BLAS_PLAIN, DEV_CUDA_BLAS_OFF };
 void dev_cuda_blas_use(enum dev_cuda_blas_kind use);
 
-/* dev_cuda_open — opens GPU number device_i of those. is_tf32: products of f32 tensors may round
- * their factors to tf32. Fails as dev_cuda_count does, and with ST_RETRY when its memory is
- * taken. */
+/* dev_cuda_open — opens GPU number device_i, below the count of dev_cuda_count. is_tf32: products
+ * of f32 tensors may round their factors to tf32. Fails as dev_cuda_count does, and with ST_RETRY
+ * if its memory is in use. */
 enum status dev_cuda_open(int device_i, bool is_tf32, struct dev **out);
 
-/* dev_cuda_attention — sets by what attention is computed: this program's kernels or NVIDIA's cuDNN
- * (cudnn.h). auto: cuDNN where the table of cuda/attention.c says so and the library is there,
- * else own. cudnn: always, but for the decoding of one token; what cuDNN cannot do is
- * ST_BAD_SETTING, and a missing library ST_NO_DEVICE. is_atomic: cuDNN's backward pass adds in any
- * order (cudnn.h), and auto takes it, too. At first: auto, deterministic. Call it before the
- * device's first operation. */
+/* dev_cuda_attention — chooses the kernels of attention: this program's or NVIDIA's cuDNN
+ * (cudnn.h). auto: cuDNN if the table of cuda/attention.c has the shape and the library is
+ * installed, else own. cudnn: always, but for the decoding of one token; a shape that cuDNN cannot
+ * compute is ST_BAD_SETTING, and a missing library ST_NO_DEVICE. is_atomic: cuDNN's backward pass
+ * adds in any order (cudnn.h), and auto may choose it, too. At first: auto, deterministic. Call it
+ * before the device's first operation. */
 enum dev_cuda_attention {
     DEV_CUDA_ATTENTION_AUTO,
     DEV_CUDA_ATTENTION_OWN,
@@ -51,7 +52,7 @@ enum dev_cuda_attention {
 };
 void dev_cuda_attention(struct dev *dev, enum dev_cuda_attention by, bool is_atomic);
 
-/* What an attention has: T tokens, H heads, K key heads, D elements. */
+/* The shape of an attention: T tokens, H heads, K key heads, D elements. */
 struct dev_cuda_attention_shape {
     int64_t t, h, hk, d;
     enum dtype dtype;
@@ -60,12 +61,13 @@ struct dev_cuda_attention_shape {
  * because no row of the table has its type and shape. Also in builds without CUDA, for plans. */
 bool dev_cuda_attention_is_own(enum dev_cuda_attention by, bool is_atomic, bool is_backward,
                                const struct dev_cuda_attention_shape *shape);
-/* Returns the bytes of a device that a stream takes in addition to CUDA_SCRATCH_BYTES when cuDNN
- * computes the backward pass of this shape: what one sample needs, if that is more. 0: it is not,
- * or no chip has it by cuDNN. Also in builds without CUDA, for plans. */
+/* Returns the bytes of a device that a stream allocates in addition to CUDA_SCRATCH_BYTES if cuDNN
+ * computes the backward pass of this shape: the scratch of one sample, if that is more. 0: it is
+ * not more, or cuDNN computes this shape on no chip. Also in builds without CUDA, for plans. */
 int64_t dev_cuda_attention_bytes(enum dev_cuda_attention by, bool is_atomic,
                                  const struct dev_cuda_attention_shape *shape);
-/* dev_cuda_attention_find — the cuDNN that a stream would load, as dev_cuda_blas of cuBLASLt. */
+/* dev_cuda_attention_find — writes version and path of the cuDNN that a stream would load, like
+ * dev_cuda_blas. */
 enum status dev_cuda_attention_find(char *about, size_t cap);
 
 #endif

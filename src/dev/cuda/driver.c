@@ -26,7 +26,7 @@ bool dev_cuda_driver_fits(size_t cudart_version, char *why, size_t cap)
     return false;
 }
 
-/* Named as in the library, which the runtime has loaded. */
+/* The functions, with the names of the driver's library, which the runtime has loaded. */
 struct driver {
     CUresult (*cuDeviceGet)(CUdevice *device, int ordinal);
     CUresult (*cuDeviceGetAttribute)(int *out, CUdevice_attribute attribute, CUdevice device);
@@ -48,8 +48,8 @@ static bool has(const struct driver *d, CUdevice device, CUdevice_attribute attr
     return d->cuDeviceGetAttribute(&value, attribute, device) == CUDA_SUCCESS && value != 0;
 }
 
-/* ask — of memory as ncclMemAlloc takes it: shared by file descriptors, by fabric handles and with
- * network cards where the GPU can. 0: the driver refuses. */
+/* Returns the granularity for memory as ncclMemAlloc allocates it: shared by file descriptors, by
+ * fabric handles and with network cards if the GPU can. 0: the driver refuses. */
 static int64_t ask(const struct driver *d, int device_i)
 {
     size_t bytes = 0;

@@ -1,5 +1,5 @@
-/* dev_cuda_error — failures of the CUDA runtime as statuses, each with a message. Must not know
- * which call failed, or why it was made. */
+/* dev_cuda_error — turns failures of the CUDA runtime into statuses, each with a message. Must not
+ * know which call failed, or why it was made. */
 #include "dev/cuda/internal.h"
 
 #ifdef CONVOY_CUDA
@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "dev/nvidia/driver.h"
 
-/* Returns cause and remedy of an error that a driver gives whatever the program does. */
+/* Returns cause and remedy of a driver's error that does not depend on the program. */
 static const char *hint_of_driver(cudaError_t error)
 {
     switch (error) {
@@ -33,7 +33,7 @@ static const char *hint_of_driver(cudaError_t error)
     }
 }
 
-/* Fails with the part that is missing of a driver, or is unfit, and the remedy. */
+/* Fails with the missing or unfit part of a driver, and the remedy. */
 static enum status no_driver(cudaError_t error)
 {
     int version = 0;
@@ -76,7 +76,7 @@ enum status dev_cuda_error_pin(cudaError_t error, size_t bytes)
         return ST_OK;
     if (error != cudaErrorMemoryAllocation)
         return dev_cuda_error_fail(error, "taking pinned host memory");
-    (void)cudaGetLastError(); /* this one does not stick */
+    (void)cudaGetLastError(); /* this error is not sticky */
     return FAIL(
         memory_status((int64_t)bytes),
         "out of memory: %s of pinned host memory were asked for, which CUDA refuses; the "
@@ -87,7 +87,8 @@ enum status dev_cuda_error_pin(cudaError_t error, size_t bytes)
                           (double)sysconf(_SC_AVPHYS_PAGES) * (double)sysconf(_SC_PAGESIZE)));
 }
 
-/* Errors after which every call of this process fails: the context is lost. */
+/* Returns cause and remedy of errors after which every call of this process fails: the context is
+ * lost. */
 static const char *hint_of_fault(cudaError_t error)
 {
     switch (error) {
@@ -120,7 +121,7 @@ enum status dev_cuda_error_fail(cudaError_t error, const char *what)
     if (error == cudaErrorMemoryAllocation) {
         char free_text[32], total_text[32];
         size_t free_bytes = 0, total_bytes = 0;
-        (void)cudaGetLastError(); /* this one does not stick */
+        (void)cudaGetLastError(); /* this error is not sticky */
         (void)cudaMemGetInfo(&free_bytes, &total_bytes);
         return FAIL(ST_RETRY,
                     "out of memory: %s; the GPU has %s free of %s; use a smaller BATCH_SIZE or "

@@ -1,6 +1,6 @@
-/* dev_cuda_event — events of the CUDA device: recorded in a stream, waited for by other streams or
- * by the host. A stream that gathers work gathers the record too (cuda/graph.c). Must not know
- * what is waited for. */
+/* dev_cuda_event — events of the CUDA device: recorded in a stream, awaited by other streams or by
+ * the host. A stream that gathers work gathers the record too (cuda/graph.c). Must not know the
+ * purpose of a wait. */
 #include "dev/cuda/internal.h"
 
 #ifdef CONVOY_CUDA
@@ -33,8 +33,8 @@ enum status dev_cuda_event_record(struct stream *s, struct dev_event **event)
     return ST_OK;
 }
 
-/* The number comes from the block of step scalars on the device, so that one graph serves every
- * step. In a graph the record is a node of its own. */
+/* Records an event with its number. The number comes from the block of step scalars on the device,
+ * so that one graph serves every step. In a graph the record is its own node. */
 enum status dev_cuda_event_do(struct stream *s, const struct cuda_event *a)
 {
     if (s->cuda.scalars)
@@ -46,7 +46,8 @@ enum status dev_cuda_event_do(struct stream *s, const struct cuda_event *a)
     return ST_OK;
 }
 
-/* The number is also missing when the list was too short for step scalars (WORK_FEW). */
+/* Waits for an event. The number is also missing when the list was too short for step scalars
+ * (WORK_FEW). */
 enum status dev_cuda_event_sync(struct dev_event *event)
 {
     struct stream *s = event->stream;
@@ -61,7 +62,7 @@ static enum status answer(cudaError_t error, const char *what, bool *out)
 {
     *out = error == cudaSuccess;
     if (error == cudaErrorNotReady)
-        /* no error, but the next launch would take it for its own */
+        /* not an error, but the next launch would report it as its own */
         (void)cudaGetLastError();
     return *out || error == cudaErrorNotReady ? ST_OK : dev_cuda_error_fail(error, what);
 }

@@ -1,38 +1,37 @@
 /* dev_cuda_graph — a stream that gathers its work, and submits the same work again as one CUDA
- * graph. Must not know what the work is for.
+ * graph. Must not know the purpose of the work.
  *
  * Design. The host runs every step from its first to its last call, but work for the stream is
- * appended to a list: which operation, with which arguments. A flush compares the list with the
- * lists that were submitted before:
+ * appended to a list: the operation and its arguments. A flush compares the list with the lists
+ * that were submitted before:
  *   new              its work is submitted one by one, and the list is cached; afterwards every
  *                    plan, attribute and allocation that the work needs exists
- *   the second time  the work is submitted while the stream is captured (for this thread alone);
- *                    the graph that this makes is launched
+ *   the second time  the work is submitted while the stream is captured (for this thread only);
+ *                    the resulting graph is launched
  *   then             the graph is launched: one call instead of hundreds
  * So a graph runs only for exactly the same work. Another shape, address, mask or order of buckets
  * is another list, and no caller reports a change.
  *
- * What does change from step to step is taken out of the list (kernels/step_scalars.h): learning
- * rate, seed and offset of dropout, scale of the loss. Before a list is submitted, these numbers
- * are copied from a slot of the pinned ring to the device, where kernels read them; so no list
- * waits for the one before it.
+ * Numbers that change from step to step are removed from the list (kernels/step_scalars.h):
+ * learning rate, seed and offset of dropout, scale of the loss. Before a list is submitted, these
+ * numbers are copied from a slot of the pinned ring to the device, where kernels read them; so no
+ * list waits for the previous one.
  *
- * What can be in a graph: operations, fills, copies within the device, reads into pinned memory and
+ * A graph can hold: operations, fills, copies within the device, reads into pinned memory and
  * records of events. An event in the middle of a list is a node of the graph, so the host can look
  * at results while later nodes run. Copies from the host or to pageable memory are never captured,
  * nor is anything that waits. No allocation happens in a capture: cuBLASLt works in the stream's
- * scratch. When a capture fails, that is logged once, and work is submitted one by one from then
- * on.
+ * scratch. A failed capture is logged once, and work is submitted one by one from then on.
  *
  * Ranks. A collective waits for an event of the stream, so a list ends at each collective
- * (mesh/store/store.c), and with several ranks a step is some lists for each block. A list of at
- * most WORK_FEW entries is cheaper one by one: one or two launches, against the launch of a graph
- * and a copy of step scalars.
+ * (mesh/store/store.c), and with several ranks a step has several lists for each block. For a list
+ * of at most WORK_FEW entries it is cheaper to submit them one by one: one or two launches, against
+ * the launch of a graph and a copy of step scalars.
  *
  * Memory. LISTS_CACHED is enough for a step with SHARD=full and accumulation: four lists for each
  * of 250 blocks, namely forward, and backward in the first, a middle and the last micro-batch. An
- * entry of a list takes about 250 bytes of host memory, so WORK_CACHED limits the cache to 16 MiB,
- * and CUDA to as many nodes. */
+ * entry of a list needs about 250 bytes of host memory, so WORK_CACHED limits the cache to 16 MiB,
+ * and the nodes of CUDA's graphs to the same number. */
 #include "dev/cuda/internal.h"
 
 #ifdef CONVOY_CUDA
@@ -46,16 +45,16 @@
 
 #define SCALARS_MAX 4096  /* entries of a list that read step scalars */
 #define WORK_MAX 16384    /* entries of a list; a longer one is submitted in parts */
-#define WORK_FEW 2        /* a list of at most so many is neither cached nor made a graph */
-#define LISTS_CACHED 1024 /* the oldest is evicted, those without a graph first */
+#define WORK_FEW 2        /* lists up to this length are neither cached nor made a graph */
+#define LISTS_CACHED 1024 /* the oldest is evicted, lists without a graph first */
 #define WORK_CACHED 65536 /* entries of all cached lists together */
 #define WORK_ALIGN 16
 
 /* An entry of a list: this head, its arguments, and the spans of an optimiser. */
 struct work_head {
-    uint32_t work, bytes; /* bytes: of what follows this head */
+    uint32_t work, bytes; /* bytes: of the arguments and spans after this head */
     int32_t scalars_i;    /* its step scalars; -1: it reads none */
-    uint32_t spans_at;    /* adamw, sgd: where the spans begin in what follows; 0: none */
+    uint32_t spans_at;    /* adamw, sgd: offset of the spans after this head; 0: none */
 };
 
 /* Arguments of any kind of work. */
@@ -76,24 +75,24 @@ struct work_list {
 
 struct cached_list {
     struct work_list list;
-    cudaGraphExec_t graph; /* NULL: submitted once so far */
+    cudaGraphExec_t graph; /* NULL: the list was submitted only once */
     int64_t used_at;
 };
 
 struct cuda_graphs {
     struct dev *dev;
-    struct work_list list;         /* what is gathered */
+    struct work_list list;         /* the gathered work */
     union work_args few[WORK_FEW]; /* the arguments of its first entries, with their step scalars */
-    struct dev_event *event;       /* recorded behind the list so far; NULL: none */
+    struct dev_event *event;       /* recorded at the end of the current list; NULL: none */
     struct step_scalars scalars[SCALARS_MAX], *scalars_device;
     int scalars_n;
     struct cached_list cached[LISTS_CACHED];
-    uint64_t hash[LISTS_CACHED]; /* of each, compared before the bytes are */
+    uint64_t hash[LISTS_CACHED]; /* hash of each list, compared before the bytes are */
     int cached_n;
     int64_t cached_work_n;
     int64_t submitted_n; /* lists longer than WORK_FEW, so far */
     bool is_refused, is_reported;
-    bool is_submitting; /* the stream gathers nothing meanwhile */
+    bool is_submitting; /* meanwhile the stream gathers nothing */
 };
 
 /* ---- open, close ---- */
@@ -116,7 +115,7 @@ enum status dev_cuda_graph_open(struct stream *s)
 static void release(struct cached_list *cached)
 {
     if (cached->graph)
-        (void)cudaGraphExecDestroy(cached->graph); /* one that runs ends first */
+        (void)cudaGraphExecDestroy(cached->graph); /* waits for a running one */
     free(cached->list.bytes);
     *cached = (struct cached_list){.graph = NULL};
 }
@@ -134,8 +133,8 @@ void dev_cuda_graph_close(struct cuda_graphs *g)
 
 /* ---- gathering ---- */
 
-/* The spans of an optimiser, which belong to the caller: where the arguments point to them, and how
- * many there are; NULL: other work. */
+/* Returns the address of the pointer to an optimiser's spans in the arguments, and their number;
+ * NULL: other work. The spans belong to the caller. */
 static const struct optim_span **spans_of(enum cuda_work work, void *args, int64_t *n_out)
 {
     struct adamw *adamw = args;
@@ -146,7 +145,7 @@ static const struct optim_span **spans_of(enum cuda_work work, void *args, int64
 
 static size_t rounded(size_t bytes) { return (bytes + WORK_ALIGN - 1) / WORK_ALIGN * WORK_ALIGN; }
 
-/* append — `bytes` more, zeroed, so that lists can be compared as bytes. */
+/* Appends `bytes` zeroed bytes, so that lists can be compared as bytes. */
 static enum status append(struct work_list *list, size_t bytes, char **out)
 {
     if (list->used + bytes > list->cap) {
@@ -160,7 +159,7 @@ static enum status append(struct work_list *list, size_t bytes, char **out)
     return ST_OK;
 }
 
-/* An event that was recorded behind the list comes before what is added now. */
+/* Adds an event that was recorded at the end of the list, before new work is added. */
 static enum status settle_event(struct stream *s)
 {
     struct dev_event *event = s->graphs->event;
@@ -221,8 +220,8 @@ enum status dev_cuda_graph_add(struct stream *s, enum cuda_work work, void *args
 
 /* ---- submitting ---- */
 
-/* replay — submits the work of a list, one by one. few: arguments to take instead of the list's,
- * with their step scalars; or NULL. */
+/* Submits the work of a list, one by one. few: arguments to use instead of the list's, with their
+ * step scalars; or NULL. */
 static enum status replay(struct stream *s, const struct work_list *list,
                           const union work_args *few)
 {
@@ -256,7 +255,7 @@ static void set_captured(struct stream *s, bool is_captured)
         blas_plan_capture(s->blas, is_captured);
 }
 
-/* capture — the list as a graph; what is submitted to the stream meanwhile does not run. */
+/* Captures the list as a graph; work submitted to the stream meanwhile does not run. */
 static enum status capture(struct stream *s, const struct work_list *list, cudaGraph_t *out)
 {
     cudaGraph_t graph = NULL;
@@ -295,8 +294,8 @@ static enum status make_graph(struct stream *s, const struct work_list *list, cu
     return ST_OK;
 }
 
-/* try_graph — fails only for a fault of the GPU. Without a graph, work is submitted one by one, and
- * reports what fails then. */
+/* Makes a graph of a list. Fails only for a fault of the GPU. Without a graph, work is submitted
+ * one by one, and reports the failure then. */
 static enum status try_graph(struct stream *s, struct cached_list *cached)
 {
     struct cuda_graphs *g = s->graphs;
@@ -305,7 +304,7 @@ static enum status try_graph(struct stream *s, struct cached_list *cached)
     enum status st = make_graph(s, &cached->list, &cached->graph);
     if (st == ST_OK || st == ST_FAULT)
         return st;
-    (void)cudaGetLastError(); /* of the capture alone */
+    (void)cudaGetLastError(); /* clears the error of the capture */
     cached->graph = NULL;
     g->is_refused = true;
     LOG_WARN(
@@ -316,7 +315,7 @@ static enum status try_graph(struct stream *s, struct cached_list *cached)
 
 /* ---- the cache of lists ---- */
 
-/* Lists are whole 64-bit words. */
+/* Returns the hash of a list; lists are whole 64-bit words. */
 static uint64_t hash_of(const struct work_list *list)
 {
     uint64_t hash = list->used;
@@ -340,7 +339,8 @@ static struct cached_list *find(struct cuda_graphs *g, uint64_t hash)
     return NULL;
 }
 
-/* evict — Drops the list that costs least to lose. The last list moves to its place. */
+/* Drops the cheapest list: the oldest one, lists without a graph first. The last list moves to its
+ * place. */
 static void evict(struct cuda_graphs *g)
 {
     int oldest = 0;

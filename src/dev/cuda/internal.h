@@ -1,5 +1,5 @@
-/* dev_cuda_internal — what the files of the CUDA device share. For src/dev only, and only in a
- * build with CUDA. */
+/* dev_cuda_internal — declarations that the files of the CUDA device share. For src/dev only, and
+ * only in a build with CUDA. */
 #ifndef CONVOY_DEV_DEV_CUDA_INTERNAL_H
 #define CONVOY_DEV_DEV_CUDA_INTERNAL_H
 
@@ -13,17 +13,17 @@
 #include "dev/blas/blas.h"
 #include "kernels/cuda.h"
 
-/* dev_cuda_error_fail — the status and the sentence of a failed call of the runtime. what: what was
- * asked for. Never ST_OK.
+/* dev_cuda_error_fail — returns the status of a failed call of the runtime, with a message. what:
+ * the purpose of the call. Never ST_OK.
  *   ST_RETRY      the device has not enough free memory
  *   ST_NO_DEVICE  no driver, no GPU, or none that this build has code for
  *   ST_FAULT      only a reset heals it: uncorrectable memory error, illegal address, …
- *   ST_BUG        anything else
- * dev_cuda_error_pin — the same for taking pinned host memory; accepts success.
- * dev_cuda_error_launched — the same for what a launcher returned: 0, a cudaError_t, or an enum
- * cuda_refusal, which is ST_BUG. */
+ *   ST_BUG        anything else */
 enum status dev_cuda_error_fail(cudaError_t error, const char *what) __attribute__((cold));
+/* dev_cuda_error_pin — does the same for an allocation of pinned host memory; accepts success. */
 enum status dev_cuda_error_pin(cudaError_t error, size_t bytes);
+/* dev_cuda_error_launched — does the same for the return value of a launcher: 0, a cudaError_t, or
+ * an enum cuda_refusal, which is ST_BUG. */
 enum status dev_cuda_error_launched(int rc, const char *op);
 #define CUDA_CHECK(call)                                    \
     do {                                                    \
@@ -39,7 +39,7 @@ enum status dev_cuda_error_launched(int rc, const char *op);
 #define RING_SLOT_BYTES ((size_t)1 << 20)
 struct ring_slot {
     cudaEvent_t done;
-    char *dst; /* NULL: on its way to the device, or idle */
+    char *dst; /* NULL: the data are on their way to the device, or the slot is idle */
     size_t bytes;
     bool is_busy;
 };
@@ -48,19 +48,21 @@ struct pinned_ring {
     struct ring_slot slot[RING_SLOTS];
     int next;
     /* Numbers of the gathered event records of this stream (struct dev_event). */
-    volatile uint64_t *reached; /* the newest that the device has passed */
-    uint64_t recorded;          /* the newest that was gathered */
+    volatile uint64_t *reached; /* the newest record that the device has passed */
+    uint64_t recorded;          /* the newest record that was gathered */
 };
 enum status dev_cuda_ring_open(struct pinned_ring *ring);
 /* Accepts a zeroed ring. The stream's work is done. */
 void dev_cuda_ring_close(struct pinned_ring *ring);
-/* dev_cuda_ring_in — copies to the device; src may be reused when it returns.
- * dev_cuda_ring_out — copies to the host; dst is valid after dev_cuda_ring_drain.
- * Both block when all slots are in use. dev_cuda_ring_drain — blocks until every slot is done. */
+/* dev_cuda_ring_in — copies to the device; src may be reused when it returns. Blocks if all slots
+ * are in use. */
 enum status dev_cuda_ring_in(struct pinned_ring *ring, cudaStream_t stream, void *dst,
                              const void *src, size_t bytes);
+/* dev_cuda_ring_out — copies to the host; dst is valid after dev_cuda_ring_drain. Blocks if all
+ * slots are in use. */
 enum status dev_cuda_ring_out(struct pinned_ring *ring, cudaStream_t stream, void *dst,
                               const void *src, size_t bytes);
+/* dev_cuda_ring_drain — blocks until every slot is done. */
 enum status dev_cuda_ring_drain(struct pinned_ring *ring);
 
 /* One allocation: of device memory, or of pinned host memory. */
@@ -74,25 +76,25 @@ struct dev {
     int device_i;
     bool is_tf32;
     enum dev_cuda_attention attention;
-    bool is_atomic; /* cuDNN's backward pass of attention */
+    bool is_atomic; /* cuDNN's backward pass of attention is the atomic one */
     struct cudaDeviceProp prop;
-    int driver;            /* 13000: what the driver can do */
-    pthread_mutex_t mutex; /* of the tables below: several threads copy and allocate */
+    int driver;            /* 13000: CUDA version that the driver supports */
+    pthread_mutex_t mutex; /* protects the tables below: several threads copy and allocate */
     struct cuda_ranges {
         struct cuda_range *range;
         size_t n;
-    } own, scratch, pinned; /* of dev_alloc, of streams that compute, of dev_pin */
+    } own, scratch, pinned; /* memory of dev_alloc, of streams that compute, of dev_pin */
     char bus[24];
 };
 
 /* Returns false and the reason if the driver is too old for a library of this version of CUDA's
- * runtime, as 13000. Without a driver: true. */
+ * runtime, such as 13000. Without a driver: true. */
 bool dev_cuda_driver_fits(size_t cudart_version, char *why, size_t cap);
-/* dev_cuda_driver_granularity — granularity_bytes of struct dev_info; 0: the driver does not tell
- * it. */
+/* dev_cuda_driver_granularity — returns granularity_bytes of struct dev_info; 0: the driver does
+ * not report it. */
 int64_t dev_cuda_driver_granularity(int device_i);
 
-/* What a stream can gather (cuda/graph.c): operations, fills and copies within the device,
+/* Work that a stream can gather (cuda/graph.c): operations, fills and copies within the device,
  * reads into pinned memory, and records of events. */
 #define CUDA_WORK(name) CUDA_WORK_##name,
 enum cuda_work {
@@ -107,7 +109,7 @@ struct cuda_fill {
     void *dst;
     size_t bytes, byte;
 };
-struct cuda_copy { /* of COPY and READ */
+struct cuda_copy { /* arguments of COPY and READ */
     void *dst;
     const void *src;
     size_t bytes;
@@ -116,86 +118,90 @@ struct cuda_event {
     cudaEvent_t event;
     uint64_t number;
 };
-/* dev_cuda_do — submits one piece of work to the stream, now. args were checked. */
+/* dev_cuda_do — submits one piece of work to the stream immediately. args were checked. */
 enum status dev_cuda_do(struct stream *s, enum cuda_work work, const void *args);
 
 /* An event, and the stream in which it was last recorded.
  *
- * CUDA does not say whether an event that a graph records can be reported as reached because of an
- * earlier launch of that graph. So a gathered record has a number, which the stream copies to
- * ring.reached just before it. dev_cuda_event_sync compares: when the number is missing, it waits
- * for the whole stream. */
+ * CUDA does not document whether an event that a graph records can be reported as reached because
+ * of an earlier launch of that graph. So a gathered record has a number, which the stream copies to
+ * ring.reached just before it. dev_cuda_event_sync compares: if the number is missing, it waits for
+ * the whole stream. */
 struct dev_event {
     struct dev_event_head head;
     cudaEvent_t event;
     struct stream *stream;
-    uint64_t number; /* of a gathered record; 0: it was recorded at once */
+    uint64_t number; /* number of a gathered record; 0: it was recorded immediately */
 };
-/* The entries of struct dev_async_ops. dev_cuda_event_do — CUDA_WORK_EVENT of dev_cuda_do. */
+/* These functions are the entries of struct dev_async_ops. */
 enum status dev_cuda_event_record(struct stream *s, struct dev_event **event);
 enum status dev_cuda_event_sync(struct dev_event *event);
 enum status dev_cuda_event_wait(struct stream *s, struct dev_event *event);
 enum status dev_cuda_event_query(struct dev_event *event, bool *out);
 enum status dev_cuda_event_query_stream(struct stream *s, bool *out);
+/* dev_cuda_event_do — does CUDA_WORK_EVENT for dev_cuda_do. */
 void dev_cuda_event_free(struct dev_event *event);
 enum status dev_cuda_event_do(struct stream *s, const struct cuda_event *a);
 
 struct cuda_attention;
-/* dev_cuda_attention_fwd, dev_cuda_attention_bwd — by cuDNN or by the program's kernel; args:
- *   struct attention_fwd, attention_bwd.
- * _apart: a call whose dropout counts heads of a whole model goes sample by sample
- *   (kernels/attention_sample.h); *is_done: it did.
- * dev_cuda_attention_close — accepts NULL. The stream's work is done. */
+/* dev_cuda_attention_fwd, dev_cuda_attention_bwd — compute attention by cuDNN or by the program's
+ * kernel; args: struct attention_fwd, attention_bwd. */
 enum status dev_cuda_attention_fwd(struct stream *s, const void *args);
 enum status dev_cuda_attention_bwd(struct stream *s, const void *args);
+/* dev_cuda_attention_fwd_apart, dev_cuda_attention_bwd_apart — submit a call sample by sample if
+ * its dropout counts the heads of a whole model (kernels/attention_sample.h). *is_done: they
+ * did. */
 enum status dev_cuda_attention_fwd_apart(struct stream *s, const void *args, bool *is_done);
 enum status dev_cuda_attention_bwd_apart(struct stream *s, const void *args, bool *is_done);
+/* dev_cuda_attention_close — accepts NULL. The stream's work is done. */
 void dev_cuda_attention_close(struct cuda_attention *x);
 
 struct cuda_graphs;
-/* dev_cuda_graph_open — from now on the stream gathers; takes device memory for SCALARS_MAX
- *   struct step_scalars.
- * dev_cuda_graph_close — accepts NULL; what was not flushed is dropped.
- * dev_cuda_graph_add — gathers one piece of work. args are copied; their padding must be zero, for
- *   lists are compared as bytes.
- * dev_cuda_graph_record — gathers the record of an event. At the end of a list it is recorded
- *   behind the list, outside of its graph; in the middle it is a node of the graph.
- * dev_cuda_graph_flush — submits what was gathered; without gathering it does nothing.
- * dev_cuda_graph_gathers — true: s gathers, and is not just submitting what it has gathered. */
+/* dev_cuda_graph_open — makes the stream gather its work from now on; allocates device memory for
+ * SCALARS_MAX struct step_scalars. */
 enum status dev_cuda_graph_open(struct stream *s);
+/* dev_cuda_graph_close — accepts NULL; drops work that was not flushed. */
 void dev_cuda_graph_close(struct cuda_graphs *g);
+/* dev_cuda_graph_add — gathers one piece of work. args are copied; their padding must be zero,
+ * because lists are compared as bytes. */
 enum status dev_cuda_graph_add(struct stream *s, enum cuda_work work, void *args, size_t bytes);
+/* dev_cuda_graph_record — gathers the record of an event. At the end of a list it is recorded after
+ * the list, outside of its graph; in the middle it is a node of the graph. */
 enum status dev_cuda_graph_record(struct stream *s, struct dev_event *event);
+/* dev_cuda_graph_flush — submits the gathered work; without gathering it does nothing. */
 enum status dev_cuda_graph_flush(struct stream *s);
+/* dev_cuda_graph_gathers — returns true if s gathers, and is not just submitting the gathered
+ * work. */
 bool dev_cuda_graph_gathers(const struct stream *s);
 
-/* dev_cuda_scalars_take — moves what changes from step to step out of the arguments; false: nothing
- * does. */
+/* dev_cuda_scalars_take — moves the numbers that change from step to step out of the arguments;
+ * returns false if there are none. */
 bool dev_cuda_scalars_take(enum cuda_work work, void *args, struct step_scalars *out);
 
 struct cuda_times;
-/* dev_cuda_times_open — from now on the time of each operation of the stream is taken; the stream
- *   does not gather.
- * dev_cuda_times_close — logs the table; accepts NULL. The stream's work is done.
- * dev_cuda_times_before, dev_cuda_times_after — around one piece of work (dev_cuda_do).
- * dev_cuda_times_step — a step has ended; waits for the device. Without times it does nothing. */
+/* dev_cuda_times_open — measures the time of each operation of the stream from now on; the stream
+ * does not gather. */
 void dev_cuda_times_open(struct stream *s);
+/* dev_cuda_times_close — logs the table; accepts NULL. The stream's work is done. */
 void dev_cuda_times_close(struct cuda_times *t);
+/* dev_cuda_times_before, dev_cuda_times_after — are called around one piece of work
+ * (dev_cuda_do). */
 enum status dev_cuda_times_before(struct stream *s, enum cuda_work work, const void *args);
 enum status dev_cuda_times_after(struct stream *s);
+/* dev_cuda_times_step — ends a step; waits for the device. Without times it does nothing. */
 enum status dev_cuda_times_step(struct stream *s);
 
 struct stream {
     struct stream_head head;
     cudaStream_t stream;
-    struct dev_event *event; /* of dev_stream_wait_stream, when this stream is the first */
+    struct dev_event *event; /* event of dev_stream_wait_stream, when this stream is `first` */
     struct pinned_ring ring;
     struct cuda cuda;                 /* scratch NULL: no operation yet */
     struct blas *blas;                /* NULL: no cuBLASLt, products by this program's kernels */
-    bool is_blas_plain;               /* without epilogues */
-    struct cuda_graphs *graphs;       /* NULL: work is submitted at once */
-    struct cuda_times *times;         /* NULL: no times are taken */
-    struct cuda_attention *attention; /* NULL: cuDNN was not asked for yet */
+    bool is_blas_plain;               /* cuBLASLt without epilogues */
+    struct cuda_graphs *graphs;       /* NULL: work is submitted immediately */
+    struct cuda_times *times;         /* NULL: no times are measured */
+    struct cuda_attention *attention; /* NULL: cuDNN was not tried yet */
     bool is_captured;
 };
 #endif

@@ -7,9 +7,9 @@
 
 #define TERA 1e12
 
-/* The first row that matches counts. Chips with the same number of multiprocessors differ in their
- * clock, so where NVIDIA sells several, a row also has a word of the name. Figures are from
- * NVIDIA's papers, as other tables quote them:
+/* The first matching row counts. Chips with the same number of multiprocessors differ in their
+ * clock, so if NVIDIA sells several, a row also has a word of the name. Figures are from NVIDIA's
+ * papers, as other tables quote them:
  *   A100           data sheet; Ampere whitepaper: 108 multiprocessors in every form
  *   H100           data sheet and Hopper whitepaper: 132 in SXM5 (one more digit there), 114 in
  *                  PCIe; the data sheets of H200 and GH200 have the figures of SXM5

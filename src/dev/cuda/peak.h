@@ -9,8 +9,9 @@ struct dev_cuda_peak {
     double f16, tf32, f32;
 };
 
-/* dev_cuda_peak — of a GPU as the runtime describes it. A part of a chip (MIG) has fewer
- * multiprocessors or has MIG in its name: unknown, like every chip that is not in the table. */
+/* dev_cuda_peak — returns the peaks of a GPU from the properties that the runtime reports. A part
+ * of a chip (MIG) has fewer multiprocessors or has MIG in its name: unknown, like every chip that
+ * is not in the table. */
 struct dev_cuda_peak dev_cuda_peak(const char *name, int major, int minor, int sm_count);
 
 #endif

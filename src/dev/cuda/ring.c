@@ -1,6 +1,6 @@
 /* dev_cuda_ring — copies between pageable host memory and the GPU through a ring of pinned slots.
- * So the host need not wait for the device, and a source may be reused at once. Must not know what
- * is copied. */
+ * So the host need not wait for the device, and a source may be reused immediately. Must not know
+ * the meaning of the data. */
 #include "dev/cuda/internal.h"
 
 #ifdef CONVOY_CUDA
@@ -8,7 +8,7 @@
 
 #include "base/assert.h"
 
-#define RING_ALIGN ((size_t)64) /* of a copy's first byte in its slot */
+#define RING_ALIGN ((size_t)64) /* alignment of a copy's first byte in its slot */
 
 enum status dev_cuda_ring_open(struct pinned_ring *ring)
 {
@@ -38,18 +38,18 @@ static char *slot_data(const struct pinned_ring *ring, int i)
     return ring->pinned + (size_t)i * RING_SLOT_BYTES;
 }
 
-/* finish — waits for one slot, and copies what it carries to its destination. */
+/* Waits for one slot, and copies its data to their destination. */
 static enum status finish(struct pinned_ring *ring, int i)
 {
     struct ring_slot *slot = &ring->slot[i];
     if (!slot->is_busy)
         return ST_OK;
     slot->is_busy = false;
-    /* The host waits only where it must: most slots are done long before they are used again. */
+    /* The host waits only if it must: most slots are done long before they are used again. */
     cudaEvent_t event = slot->done;
     cudaError_t error = cudaEventQuery(event);
     if (error == cudaErrorNotReady) {
-        /* no error, but the next launch would take it for its own */
+        /* not an error, but the next launch would report it as its own */
         (void)cudaGetLastError();
         error = cudaEventSynchronize(event);
     }
@@ -67,7 +67,7 @@ enum status dev_cuda_ring_drain(struct pinned_ring *ring)
     return ST_OK;
 }
 
-/* take — an idle slot; *out: its number. */
+/* Finds an idle slot; *out: its number. */
 static enum status take(struct pinned_ring *ring, int *out)
 {
     *out = ring->next;
@@ -85,8 +85,8 @@ static enum status send_off(struct pinned_ring *ring, int i, cudaStream_t stream
     return ST_OK;
 }
 
-/* settle — finishes the slots that still carry bytes to [at, at + bytes) of the host, before those
- * are read. */
+/* Finishes the slots that still hold bytes for [at, at + bytes) of the host, before these are
+ * read. */
 static enum status settle(struct pinned_ring *ring, const char *at, size_t bytes)
 {
     for (int k = 0; k < RING_SLOTS; k++) {
@@ -98,8 +98,8 @@ static enum status settle(struct pinned_ring *ring, const char *at, size_t bytes
     return ST_OK;
 }
 
-/* take_in — space for n bytes to the device: behind those of the newest slot, so that many small
- * copies do not use up the ring; else a slot of their own. *at_out: the offset in the slot. */
+/* Finds space for n bytes to the device: after the data of the newest slot, so that many small
+ * copies do not use up the ring; else a new slot. *at_out: the offset in the slot. */
 static enum status take_in(struct pinned_ring *ring, size_t n, int *out, size_t *at_out)
 {
     int newest = (ring->next + RING_SLOTS - 1) % RING_SLOTS;

@@ -1,12 +1,12 @@
-/* dev_cuda_scalars — takes out of gathered work what changes from step to step: numbers that
- * kernels and events then read from a block on the device (kernels/step_scalars.h). Must not know
+/* dev_cuda_scalars — moves the numbers that change from step to step out of gathered work; kernels
+ * and events then read them from a block on the device (kernels/step_scalars.h). Must not know
  * where that block is. */
 #include "dev/cuda/internal.h"
 
 #ifdef CONVOY_CUDA
 #include "kernels/step_scalars.h"
 
-/* take_dropout — takes the step scalars out of the arguments; false: dropout is off. */
+/* Moves the step scalars out of the arguments; false: dropout is off. */
 static bool take_dropout(struct dropout *d, struct step_scalars *out)
 {
     *out = step_scalars_dropout(d);

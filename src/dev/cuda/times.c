@@ -1,11 +1,11 @@
-/* dev_cuda_times — the time that each operation of a stream takes on the GPU (CUDA_TIMES=1): an
- * event before it, an event after it, and a table when the stream is closed. Must not know what the
- * operations are for.
+/* dev_cuda_times — measures the time of each operation of a stream on the GPU (CUDA_TIMES=1): an
+ * event before it, an event after it, and a table when the stream is closed. Must not know the
+ * purpose of the operations.
  *
- * A row of the table is one operation with one shape. The first TIMES_WARM steps are left out when
+ * A row of the table is one operation with one shape. The first TIMES_WARM steps are left out if
  * more follow: they load kernels and choose cuBLASLt's algorithms. Pairs of events are read at the
- * end of a step, or when TIMES_PAIRS are under way; the host waits for the device there. A stream
- * with times submits its work one by one, because a graph would repeat the pairs of one step. */
+ * end of a step, or when TIMES_PAIRS are in use; the host waits for the device there. A stream with
+ * times submits its work one by one, because a graph would repeat the pairs of one step. */
 #include "dev/cuda/internal.h"
 
 #ifdef CONVOY_CUDA
@@ -26,7 +26,7 @@ struct times_row {
     const char *op;
     char shape[64];
     int64_t calls;
-    double ms, flops, bytes; /* of all calls */
+    double ms, flops, bytes; /* sums of all calls */
 };
 
 struct cuda_times {
@@ -37,8 +37,8 @@ struct cuda_times {
         int row_i;
     } pair[TIMES_PAIRS];
     int events_n, pairs_n; /* pairs with events; pairs that wait to be read */
-    int64_t steps_n;       /* that ended so far */
-    bool is_warm;          /* the rows are of later steps than the first TIMES_WARM */
+    int64_t steps_n;       /* steps that ended so far */
+    bool is_warm;          /* the rows belong to steps after the first TIMES_WARM */
 };
 
 void dev_cuda_times_open(struct stream *s)
@@ -57,7 +57,8 @@ static const char *name_of(enum cuda_work work)
                                     : op_cost_name((enum op_kind)work);
 }
 
-/* The work of a fill or a copy is all its bytes; of an operation, what op_cost says. */
+/* Returns the work of an operation: for a fill or a copy all its bytes, else the result of
+ * op_cost. */
 static struct op_cost cost_of(enum cuda_work work, const void *args)
 {
     struct op_cost cost = {0};
@@ -68,11 +69,11 @@ static struct op_cost cost_of(enum cuda_work work, const void *args)
     else
         (void)op_cost((enum op_kind)work, args, &cost);
     if (work == CUDA_WORK_READ)
-        cost.bytes_written = 0; /* to the host */
+        cost.bytes_written = 0; /* the data go to the host */
     return cost;
 }
 
-/* A shape as text, without spaces: sizes, element type, and what is fused in. */
+/* A shape as text, without spaces: sizes, element type, and fused parts. */
 struct shape {
     int64_t size[4]; /* 0: no further size */
     enum dtype dtype;
@@ -208,7 +209,7 @@ static struct shape shape_of(enum cuda_work work, const void *args)
     }
 }
 
-/* All parameters of an optimiser's spans: one row for all buckets of one size. */
+/* Returns the number of parameters of an optimiser's spans: all buckets of one size share a row. */
 static int64_t span_elems(const struct optim_span *span, int64_t n)
 {
     int64_t elems = 0;
@@ -231,7 +232,7 @@ static struct shape shape_of_any(enum cuda_work work, const void *args)
 }
 #undef A
 
-/* text_sizes — "65536x768x2304" */
+/* Writes sizes such as "65536x768x2304". */
 static void text_sizes(const struct shape *shape, char *out, size_t cap)
 {
     out[0] = 0;
@@ -241,7 +242,7 @@ static void text_sizes(const struct shape *shape, char *out, size_t cap)
     }
 }
 
-/* row_of — the row of this operation and shape; a new one where there is none. */
+/* Returns the row of this operation and shape; adds a new one if there is none. */
 static int row_of(struct cuda_times *t, enum cuda_work work, const void *args)
 {
     struct times_row row = {.op = name_of(work)};
@@ -264,7 +265,7 @@ static int row_of(struct cuda_times *t, enum cuda_work work, const void *args)
 
 /* ---- events ---- */
 
-/* collect — waits for the device, and adds the pairs under way to their rows. */
+/* Waits for the device, and adds the times of the open pairs to their rows. */
 static enum status collect(struct cuda_times *t)
 {
     for (int i = 0; i < t->pairs_n; i++) {
@@ -277,7 +278,7 @@ static enum status collect(struct cuda_times *t)
     return ST_OK;
 }
 
-/* next_pair — makes sure that a pair of events is free. */
+/* Ensures that a pair of events is free. */
 static enum status next_pair(struct cuda_times *t)
 {
     if (t->pairs_n == TIMES_PAIRS)
@@ -341,8 +342,8 @@ static int slower_first(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-/* log_row — a product's rate is TFLOP/s, of other operations GB/s; "-": it took no time that an
- * event can tell. */
+/* Logs a row. The rate of a product is in TFLOP/s, of other operations in GB/s; "-": the events
+ * measured no time. */
 static void log_row(const struct times_row *row, double steps, double all_ms)
 {
     char rate[32] = "- -";

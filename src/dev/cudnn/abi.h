@@ -1,6 +1,6 @@
 /* cudnn_abi — the numbers and prototypes of cuDNN 9's graph interface that this program uses, so
- * that it builds where cudnn_graph.h is not installed. Where it is, test_cudnn_real_cuda.c compares
- * each number when it is compiled. DNN_X here is CUDNN_X there. For src/dev/cudnn and its
+ * that it builds without cudnn_graph.h. If that header is installed, test_cudnn_real_cuda.c
+ * compares each number when it is compiled. DNN_X here is CUDNN_X there. For src/dev/cudnn and its
  * tests. Must not know attention. */
 #ifndef CONVOY_DEV_CUDNN_ABI_H
 #define CONVOY_DEV_CUDNN_ABI_H
@@ -107,7 +107,7 @@
 enum dnn_value { DNN_LIST(DNN_VALUE) };
 #undef DNN_VALUE
 
-/* A cudnnStatus_t (0: success), and what a descriptor and a handle are to a caller. */
+/* A cudnnStatus_t (0: success), and the types of a descriptor and a handle for a caller. */
 typedef int dnn_status;
 typedef void *dnn_desc, *dnn_handle;
 

@@ -13,8 +13,8 @@
 #include "dev/cuda/internal.h"
 #include "dev/nvidia/library.h"
 
-#define ALIGN 256          /* of the workspace's parts */
-#define ATOMIC_FIRST 90600 /* the version from which on the sum of the atomic form need not be 0 */
+#define ALIGN 256          /* alignment of the workspace's parts */
+#define ATOMIC_FIRST 90600 /* first version in which the sum of the atomic form need not be 0 */
 
 #define DNN_SYMBOL(result, name, args) LIBRARY_SYMBOL(dnn_table, name),
 static const struct library_symbol symbols[] = {DNN_CALLS(DNN_SYMBOL)};
@@ -41,8 +41,8 @@ static const struct library_spec spec = {.what = "cuDNN",
                                          .symbols_n = sizeof symbols / sizeof *symbols,
                                          .fits = fits};
 
-/* One shape as it was asked for: in runs by plan `each`, and what is left by plan `rest` (NULL:
- * nothing is). reason: why cuDNN cannot; "": it can. */
+/* One requested shape: computed in runs by plan `each`, with a remainder by plan `rest` (NULL:
+ * there is none). reason: why cuDNN cannot compute it; "": it can. */
 struct choice {
     struct cudnn_shape shape;
     struct cudnn_plan *each, *rest;
@@ -55,7 +55,7 @@ struct cudnn {
     dnn_handle handle;
     struct choice **choices;
     size_t choices_n;
-    float hidden, one, scale; /* that a plan reads when it is submitted */
+    float hidden, one, scale; /* a plan reads these when it is submitted */
     char about[LIBRARY_PATH_MAX + 32], reason[256], how[128];
 };
 
@@ -152,14 +152,14 @@ static int64_t stored_bytes(const struct cudnn_shape *s)
     return delta_bytes(s) + (s->is_atomic ? rounded(sum) : 0);
 }
 
-/* What a search for a plan goes on with. first: engines that are passed over. fit_n: samples that
- * may fit, 0: none do. */
+/* The state of a search for a plan. first: engines that are passed over. fit_n: samples that may
+ * fit, 0: none do. */
 struct search {
     int64_t first, fit_n;
 };
 
-/* make_plan — *out NULL: cuDNN cannot, and reason says why. Then fewer samples may fit, or, when
- * even one does not, another engine may. */
+/* Makes a plan. *out NULL: cuDNN cannot, for the reason in `reason`. Then fewer samples may fit,
+ * or, if even one does not, another engine may. */
 static enum status make_plan(const struct cudnn *c, const struct cuda *cuda,
                              const struct cudnn_shape *shape, int64_t most, struct search *search,
                              struct cudnn_plan **out, char *reason, size_t cap)
@@ -196,7 +196,7 @@ static enum status make_plan(const struct cudnn *c, const struct cuda *cuda,
     return ST_OK;
 }
 
-/* Returns the most samples of which delta and the sum of dq fit into the scratch. */
+/* Returns the largest number of samples whose delta and sum of dq fit into the scratch. */
 static int64_t most_samples(const struct cuda *cuda, const struct cudnn_shape *shape)
 {
     struct cudnn_shape one = *shape;
@@ -205,7 +205,7 @@ static int64_t most_samples(const struct cuda *cuda, const struct cudnn_shape *s
     return n < shape->b ? n : shape->b;
 }
 
-/* find — the choice for a shape, made when it is new. *out NULL: it cannot be made now. */
+/* Finds the choice for a shape; makes it if the shape is new. */
 static enum status find(struct cudnn *c, const struct cuda *cuda, const struct cudnn_shape *shape,
                         bool is_captured, struct choice **out)
 {
@@ -305,9 +305,9 @@ static dnn_status run_plan(const struct cudnn *c, const struct cuda *cuda, const
     return rc;
 }
 
-/* failed — a run ended with rc. When cuDNN met an error of its own before the device did, the
- * program's kernel takes this shape from now on, and replaces what earlier runs wrote. A capture
- * keeps what was submitted, so there it is the end. */
+/* Handles a run that ended with rc. If cuDNN met an error of its own before the device did, the
+ * program's kernel computes this shape from now on, and replaces the results of earlier runs. A
+ * capture keeps the submitted work, so there it is an error. */
 static enum status failed(struct cudnn *c, struct choice *choice, bool is_captured, dnn_status rc)
 {
     char words[160] = "";
@@ -317,7 +317,7 @@ static enum status failed(struct cudnn *c, struct choice *choice, bool is_captur
                 (long long)choice->each->engine, words[0] ? ": " : "", words);
     if (rc < DNN_STATUS_EXECUTION_FAILED && !is_captured)
         return ST_OK;
-    /* of a capture: the work is submitted again, one operation at a time */
+    /* in a capture: the work is submitted again, one operation at a time */
     return FAIL(is_captured ? ST_BUG : ST_FAULT,
                 "cuDNN %s: %s%s; try ATTENTION=own, and see dmesg for an Xid", c->about,
                 choice->reason, is_captured ? ", while a CUDA graph was captured" : "");
@@ -356,7 +356,7 @@ static enum status run(struct cudnn *c, const struct cuda *cuda, const struct cu
 
 /* ---- the operations ---- */
 
-/* The shape of a forward's or a backward's arguments. There is no padding. */
+/* Returns the shape of a forward's or a backward's arguments. There is no padding. */
 #define SHAPE_OF(a, backward, atomic)                                                             \
     {                                                                                             \
         .b = (a)->b, .t = (a)->t, .h = (a)->h, .hk = (a)->hk, .d = (a)->d, .layout = (a)->layout, \
@@ -375,7 +375,7 @@ static struct attention_row row_of(const struct cudnn_shape *s)
     return attention_row_of((enum attention_layout)s->layout, s->h, s->hk, s->d);
 }
 
-/* put_shared — what both directions read or write in the same place. */
+/* Sets the operands that both directions read or write in the same place. */
 static void put_shared(struct cudnn *c, struct operands *x, const struct cudnn_shape *s,
                        struct tensor qkv, struct tensor out, struct tensor lse)
 {
@@ -389,7 +389,7 @@ static void put_shared(struct cudnn *c, struct operands *x, const struct cudnn_s
     put(x, CUDNN_HIDDEN, &c->hidden, 0, 0);
 }
 
-/* is_for — what the graph of cudnn/graph.c covers; else the reason is set. */
+/* Returns true if the graph of cudnn/graph.c covers these arguments; else sets the reason. */
 static bool is_for(struct cudnn *c, const struct cudnn_shape *s, struct tensor mask,
                    struct tensor first_key, float dropout, struct tensor kv)
 {

@@ -12,7 +12,7 @@
 
 /* ---- the tables ---- */
 
-/* How a tensor lies. QUERIES, KEYS: in rows of qkv; DENSE: in rows of H·D; BY_HEAD: dense
+/* The layout of a tensor. QUERIES, KEYS: in rows of qkv; DENSE: in rows of H·D; BY_HEAD: dense
  * (B,H,T,D). KEYS have K heads: a product repeats each for the H/K heads of its other factor, and a
  * sum adds the gradients of these H/K heads. */
 enum form { QUERIES, KEYS, KEYS_TURNED, DENSE, BY_HEAD, ROWS, SCORES, SCORES_TURNED, NUMBER };
@@ -25,10 +25,10 @@ struct row {
     enum type type;
     enum place place;
 };
-/* in: the operands, 0: none; the last of a select is the condition. mode: of a pointwise operation
- * or a reduction. axis: of an index. */
+/* in: the operands, 0: none; the last of a select is the condition. mode: the function of a
+ * pointwise operation or a reduction. axis: the axis of an index. */
 enum kind { MATMUL, POINTWISE, REDUCTION, RESHAPE };
-/* Graphs that have an operation. ONE_EACH, GROUPED: with K = H, with K < H. DETERMINISTIC, ATOMIC:
+/* The graphs with an operation. ONE_EACH, GROUPED: with K = H, with K < H. DETERMINISTIC, ATOMIC:
  * backward graphs of this form. */
 enum when { ALWAYS, ONE_EACH, GROUPED, DETERMINISTIC, ATOMIC };
 struct op {
@@ -143,8 +143,8 @@ static const struct op backward_ops[] = {
 #define OPS_MAX 32
 _Static_assert(sizeof forward_ops / sizeof *forward_ops <= OPS_MAX, "forward");
 _Static_assert(sizeof backward_ops / sizeof *backward_ops <= OPS_MAX, "backward");
-/* Tensors, two for each operation, the graph, the choice of an engine; settings, engine and plan of
- * each that is proposed. */
+/* Number of descriptors: tensors, two for each operation, the graph, the choice of an engine;
+ * settings, engine and plan of each proposed engine. */
 #define DESCS_OF(rows, ops) \
     (sizeof rows / sizeof *rows + 2 * (sizeof ops / sizeof *ops) + 2 + 3 * CONFIGS_MAX)
 _Static_assert(DESCS_OF(forward_rows, forward_ops) <= CUDNN_DESCS_MAX, "forward");
@@ -201,7 +201,7 @@ static void swap_last(int64_t *x)
     x[2] = last;
 }
 
-/* Dimensions and strides, in elements, in cuDNN's order (B, H, rows, columns). */
+/* Computes dimensions and strides, in elements, in cuDNN's order (B, H, rows, columns). */
 static void form_of(const struct cudnn_shape *s, enum form form, int64_t *dims, int64_t *strides)
 {
     const struct attention_row at =
@@ -316,7 +316,7 @@ static bool add_op(struct build *b, const struct op *op)
            kinds[op->kind].make(b, op, *out) && end(b, *out, kinds[op->kind].stage);
 }
 
-/* Returns true if the graph of the shape gives the same bits each time: its form decides. */
+/* Returns true if the graph of the shape has the same bits each time: its form decides. */
 static bool is_deterministic(const struct cudnn_shape *s) { return !s->is_atomic; }
 
 /* Returns true if the graph of the shape has the operations of `when`. */
@@ -330,7 +330,7 @@ static bool has_op(const struct cudnn_shape *s, enum when when)
     return has[when];
 }
 
-/* Makes the tensors and the operations of a table. A tensor that no operation uses is no part of
+/* Makes the tensors and the operations of a table. A tensor that no operation uses is left out of
  * the graph. */
 static bool add_all(struct build *b, const struct row *rows, size_t rows_n, const struct op *ops,
                     size_t ops_n)
@@ -346,7 +346,7 @@ static bool add_all(struct build *b, const struct row *rows, size_t rows_n, cons
 
 /* ---- the plan ---- */
 
-/* ask — the engines that cuDNN proposes, the best first. */
+/* Requests the engines that cuDNN proposes, the best first. */
 static bool ask(struct build *b, dnn_desc graph, dnn_desc *configs, int64_t *n_out)
 {
     dnn_desc prop = b->target->prop;
@@ -394,8 +394,8 @@ static bool check_notes(struct build *b, dnn_desc config)
     return !is_passed_over;
 }
 
-/* Returns true if an engine with this workspace may be used: if it needs as much as one that keeps
- * the determinism of the graph. */
+/* Returns true if an engine with this workspace may be used: it must not need less than an engine
+ * that keeps the determinism of the graph. */
 static bool check_workspace(struct build *b, int64_t bytes)
 {
     const struct cudnn_shape *s = b->s;
@@ -407,7 +407,7 @@ static bool check_workspace(struct build *b, int64_t bytes)
     return true;
 }
 
-/* Reads the workspace before the engine is compiled, which takes seconds, and returns false if it
+/* Reads the workspace before the engine is compiled, which needs seconds, and returns false if it
  * cannot be used. An engine that does not report it yet is compiled first. */
 static bool may_fit(struct build *b, dnn_desc config)
 {
@@ -445,7 +445,7 @@ static bool finish(struct build *b, dnn_desc config)
     return true;
 }
 
-/* Makes the plan of an engine. Errors of the engines before it no longer count then. */
+/* Makes the plan of an engine. Errors of earlier engines no longer count then. */
 static bool use_engine(struct build *b, dnn_desc config)
 {
     struct cudnn_plan *p = b->plan;

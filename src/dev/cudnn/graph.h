@@ -1,9 +1,9 @@
 /* cudnn_graph — causal attention as a graph of cuDNN's operations, and the plan that cuDNN proposes
  * for it. For src/dev only: cudnn.c owns library and plans. Must not know streams or settings.
  *
- * cuDNN matches a graph against the patterns that its engines know; this one is the pattern of its
- * own documentation (scaled dot product attention): products, pointwise operations and reductions
- * whose results between are virtual, that is never stored.
+ * cuDNN matches a graph against the patterns of its engines; this graph is the pattern of its own
+ * documentation (scaled dot product attention): products, pointwise operations and reductions whose
+ * results between are virtual, that is never stored.
  *
  * The form of a backward graph decides whether its results have the same bits each time. In the
  * deterministic form the gradient of the queries is a product; cuDNN then stores the gradient of
@@ -20,7 +20,7 @@
 #include "kernels/attention.h"
 
 /* All of it is the key of a plan, and its padding is zero. B, T, H, K, D and the rows of qkv and
- * dqkv as in kernels/attention.h. */
+ * dqkv are as in kernels/attention.h. */
 struct cudnn_shape {
     int64_t b, t, h, hk, d;
     int64_t layout; /* enum attention_layout */
@@ -51,36 +51,36 @@ enum cudnn_tensor {
 #define CUDNN_DESCS_MAX 128
 struct cudnn_plan {
     struct cudnn_shape shape;
-    dnn_desc desc;           /* NULL: cuDNN cannot */
+    dnn_desc desc;           /* NULL: cuDNN cannot compute it */
     int64_t workspace_bytes; /* without delta and dq_sum; is_too_large: bytes the engine needs */
     int64_t engine;          /* cuDNN's number of the engine */
-    int64_t place;           /* of the engine among those proposed, from 1 */
+    int64_t place;           /* number of the engine in the list of proposed engines, from 1 */
     int64_t proposed;        /* engines that cuDNN proposes, the best first */
-    int passed_over;         /* of these: not deterministic */
-    bool is_too_large; /* no plan: the workspace of engine `place` is larger than was allowed */
+    int passed_over;         /* proposed engines that are not deterministic */
+    bool is_too_large;       /* no plan: the workspace of engine `place` is larger than allowed */
     dnn_desc descs[CUDNN_DESCS_MAX];
     int descs_n;
-    dnn_status status; /* of the first call that failed; 0 */
-    const char *stage; /* what was asked for then */
+    dnn_status status; /* status of the first call that failed; 0: none */
+    const char *stage; /* the purpose of that call */
 };
 
-/* Where a plan is for: the device of `handle`, or, when that is NULL, the one that `prop`, a
- * finalized DEVICEPROP descriptor, describes. */
+/* The target of a plan: the device of `handle`, or, if that is NULL, the device in `prop`, a
+ * finalized DEVICEPROP descriptor. */
 struct cudnn_target {
     dnn_handle handle;
     dnn_desc prop;
     int64_t workspace_max; /* bytes */
-    int64_t first;         /* engines at the head of those proposed that are passed over */
+    int64_t first;         /* proposed engines at the head of the list that are passed over */
 };
 
-/* cudnn_graph_plan — makes the plan for shape. It takes the first engine that keeps the determinism
- *   of the graph and can be compiled, and waits for that. An engine that needs more workspace than
- *   is allowed ends the search, so that the caller can retry with fewer samples. An engine that
- *   reports its workspace only after it is compiled is passed over. false: plan->status and
- *   plan->stage hold the reason; release the plan also then.
- * cudnn_graph_release — frees its descriptors; accepts a zeroed plan. */
+/* cudnn_graph_plan — makes the plan for shape. It uses the first engine that keeps the determinism
+ * of the graph and can be compiled, and waits for that. An engine that needs more workspace than
+ * allowed ends the search, so that the caller can retry with fewer samples. An engine that reports
+ * its workspace only after it is compiled is passed over. false: plan->status and plan->stage hold
+ * the reason; release the plan also then. */
 bool cudnn_graph_plan(const struct dnn_table *dnn, const struct cudnn_target *target,
                       const struct cudnn_shape *shape, struct cudnn_plan *plan);
+/* cudnn_graph_release — frees its descriptors; accepts a zeroed plan. */
 void cudnn_graph_release(const struct dnn_table *dnn, struct cudnn_plan *plan);
 
 #endif

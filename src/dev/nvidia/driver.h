@@ -18,7 +18,7 @@ bool nvidia_driver_has_file(void);
  * writes "", if the kernel has no such driver. */
 bool nvidia_driver_release(const char *root, char out[NVIDIA_DRIVER_RELEASE_MAX]);
 
-/* Returns true if any of the three is there. */
+/* Returns true if any of the three signs is present. */
 bool nvidia_driver_is_here(void);
 
 #endif

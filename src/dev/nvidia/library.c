@@ -16,7 +16,7 @@
 #define CUDA "CUDA's folders"
 
 /* A line of the search. variable: in front of the pattern; without a value the line is left out.
- * pattern: of folders, for glob(3). about: for messages; NULL: the variable's value. */
+ * pattern: the folders, for glob(3). about: for messages; NULL: the variable's value. */
 struct place {
     const char *variable, *pattern, *about;
 };
@@ -47,7 +47,7 @@ void library_dir(const char *dir) { text_copy(user_dir, sizeof user_dir, dir ? d
 
 void library_root(const char *root) { text_copy(test_root, sizeof test_root, root ? root : ""); }
 
-/* Writes ../lib/convoy, seen from the folder of this executable; "" if that is not known. */
+/* Writes ../lib/convoy, seen from the folder of this executable; "" if that is unknown. */
 static void find_origin(char *out, size_t cap)
 {
     char path[PATH_MAX];
@@ -100,8 +100,8 @@ static void try_file(struct search *s, const char *file)
         return;
     text_copy(path, sizeof path, file);
     if (handle) {
-        /* Writes the path under which the loader opened a library; leaves `out` if that is not
-         * known. */
+        /* Writes the path under which the loader opened a library; leaves `out` if that is
+         * unknown. */
         size_t cap = sizeof path;
         struct link_map *map = NULL;
         if (dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0 && map)
@@ -152,7 +152,8 @@ static void try_place(struct search *s, const struct place *place)
     if (!s->tried.data || !text_ends(s->tried.data, about))
         text_add(&s->tried, "%s%s", s->tried.len ? ", " : "", about);
     if (place->pattern) {
-        /* Tries all files in the folders of a place. value: of its variable, not a pattern. */
+        /* Tries all files in the folders of a place. value: the value of its variable, not a
+         * pattern. */
         for (const char *const *name = s->spec->names; *name && !s->out->handle; name++) {
             struct text pattern = {0};
             text_add(&pattern, "%s", place->variable ? "" : test_root);

@@ -12,7 +12,7 @@
  *   6. CUDA's folders
  * In each of these places the newest file name comes first, then the folder with the greatest
  * version number. A file that does not open, lacks a symbol or has a version that does not fit is
- * passed over. Must not know what a symbol does. */
+ * passed over. Must not know the purpose of a symbol. */
 #ifndef CONVOY_DEV_LIBRARY_H
 #define CONVOY_DEV_LIBRARY_H
 
@@ -25,13 +25,13 @@
 
 struct library_symbol {
     const char *name;
-    size_t offset; /* of its pointer in the table */
+    size_t offset; /* offset of its pointer in the table */
 };
 
 struct library_spec {
     const char *what;         /* "cuBLASLt" */
     const char *const *names; /* file names, the newest first; NULL ends them */
-    const char *packages;     /* what has it, for people */
+    const char *packages;     /* the packages that have it, for people */
     const struct library_symbol *symbols;
     size_t symbols_n;
     /* Returns false and the reason if the version of a library, whose table is filled, does not
@@ -40,7 +40,7 @@ struct library_spec {
 };
 
 struct library {
-    void *handle;                /* of dlopen; NULL: not open */
+    void *handle;                /* result of dlopen; NULL: not open */
     char path[LIBRARY_PATH_MAX]; /* where the loader found it */
 };
 
@@ -58,6 +58,6 @@ void library_root(const char *root);
 /* Opens the first usable library and fills `table`. ST_NO_DEVICE: there is none; the message has
  * the places searched, the files passed over with their reasons, and the packages. */
 enum status library_open(const struct library_spec *spec, struct library *out, void *table);
-void library_close(struct library *l); /* accepts one that is not open */
+void library_close(struct library *l); /* accepts a library that is not open */
 
 #endif

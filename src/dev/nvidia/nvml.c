@@ -42,7 +42,7 @@ struct event {
     unsigned gpu_instance, compute_instance;
 };
 
-/* Each is named as in the library. */
+/* The functions, with the names of the library. */
 struct table {
     int (*nvmlInit_v2)(void);
     int (*nvmlShutdown)(void);
@@ -105,7 +105,7 @@ static enum status find_device(struct nvml *n, const char *bus)
     return ST_OK;
 }
 
-/* Not every driver and container allows this. */
+/* Subscribes to events. Not every driver and container allows this. */
 static void listen(struct nvml *n)
 {
     if (n->table.nvmlEventSetCreate(&n->events) != NVML_SUCCESS)
@@ -158,7 +158,7 @@ static int64_t counted(int result, unsigned long long value)
     return result == NVML_SUCCESS && value <= INT64_MAX ? (int64_t)value : -1;
 }
 
-/* Events since the last time; a limit, in case they come without end. */
+/* Reads events since the last time; a limit, in case they come without end. */
 static void read_xids(struct nvml *n)
 {
     struct event event;

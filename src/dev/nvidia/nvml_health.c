@@ -26,7 +26,8 @@ struct fabric {
     unsigned char state;
 };
 
-/* Each is named as in the library, and in every version of it that this program can meet. */
+/* The functions, with the names of the library, which are the same in every version that this
+ * program can meet. */
 struct table {
     int (*nvmlInit_v2)(void);
     int (*nvmlShutdown)(void);
@@ -57,7 +58,7 @@ struct reader {
 
 /* ---- one number ---- */
 
-/* What an older library lacks is not reported: a number is then -1. */
+/* Returns a function, or NULL if an older library lacks it; its number is -1 then. */
 static void *find(struct reader *r, const char *name) { return dlsym(r->library.handle, name); }
 
 static int64_t number(struct reader *r, const char *name)

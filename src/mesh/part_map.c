@@ -50,9 +50,9 @@ static bool is_cut_of(const struct param *own)
            own->dim[own->split_dim] == cut->groups * cut->n;
 }
 
-/* fits — returns true if a part's tensor is tensor i of the whole model, cut as in the other
- * parts. */
-static bool fits(const struct part_map *map, int i, const struct param *own)
+/* matches_param — returns true if a part's tensor is tensor i of the whole model, cut as in the
+ * other parts. */
+static bool matches_param(const struct part_map *map, int i, const struct param *own)
 {
     const struct param *whole = &map->whole->param[i];
     int64_t dim[2] = {own->dim[0], own->dim[1]}, span = span_of(map, i);
@@ -85,7 +85,7 @@ enum status part_map_add(struct part_map *map, int part, const struct param_tabl
         int i = next; /* parts keep the order of the whole model */
         while (i < map->whole->params_n && strcmp(map->whole->param[i].name, p->name) != 0)
             i++;
-        if (i == map->whole->params_n || !fits(map, i, p))
+        if (i == map->whole->params_n || !matches_param(map, i, p))
             return FAIL(ST_BUG,
                         "part %d of %d has %s of %lld x %lld, elements [%lld, +%lld) of %d groups "
                         "of %lld, which is not in the whole model, or in another order",

@@ -59,7 +59,8 @@ static enum status carry_out(const struct state *s, const struct request *q, flo
 
 /* ---- rank 0 ---- */
 
-static enum status request(const struct state *s, struct request q, float *dst, const float *src)
+static enum status run_request(const struct state *s, struct request q, float *dst,
+                               const float *src)
 {
     ASSERT(s->world && comm_place(s->world)->rank == 0);
     TRY(store_drain(s->store));
@@ -82,7 +83,7 @@ enum status state_read(const struct state *s, int part, int64_t first, int64_t n
     const struct state_part p = state_describe(s, part, first);
     const struct request q = {REQUEST_READ, part, (double)first, (double)n};
     if (p.here_elems < n)
-        return request(s, q, dst, NULL);
+        return run_request(s, q, dst, NULL);
     TRY(store_drain(s->store));
     if (!p.here)
         return carry_out(s, &q, dst, NULL);
@@ -94,9 +95,10 @@ enum status state_write(const struct state *s, int part, int64_t first, int64_t 
 {
     const struct state_range all = {
         .part = part, .first = first, .n = n, .values = (float *)(uintptr_t)src};
-    return s->world ? request(s, (struct request){REQUEST_WRITE, part, (double)first, (double)n},
-                              NULL, src)
-                    : s->ops->write(s, &all);
+    return s->world
+               ? run_request(s, (struct request){REQUEST_WRITE, part, (double)first, (double)n},
+                             NULL, src)
+               : s->ops->write(s, &all);
 }
 
 enum status state_end(const struct state *s, enum status st)
@@ -159,7 +161,7 @@ static void parts_describe(const struct state *s, int part, int64_t first, struc
     out->here_elems = 0;
 }
 
-static void reserve(struct state_room *room, int64_t elems)
+static void reserve_room(struct state_room *room, int64_t elems)
 {
     if (elems <= room->elems)
         return;
@@ -194,7 +196,7 @@ static enum status parts_read(const struct state *s, const struct state_range *r
     struct state_room *room = r->room;
     const struct part_map_range own = part_map_sources(s->map, own_part(s), r->first, r->n);
     if (own.n > 0 && is_leader(s))
-        reserve(room, own.n);
+        reserve_room(room, own.n);
     if (own.n > 0)
         TRY(store_state_gather(s->store, r->part, own.first, own.n, room->data));
     if (comm_place(s->world)->rank > 0)
@@ -207,7 +209,7 @@ static enum status parts_read(const struct state *s, const struct state_range *r
         struct part_map_range range = part_map_sources(s->map, i, r->first, r->n);
         if (range.n == 0)
             continue;
-        reserve(room, range.n);
+        reserve_room(room, range.n);
         TRY(comm_recv(s->world, (struct tensor){room->data, DTYPE_F32}, range.n, leader_of(s, i)));
         part_map_take(s->map, i, r->first, r->n, range, room->data, r->values);
     }
@@ -225,12 +227,12 @@ static enum status parts_write(const struct state *s, const struct state_range *
         struct part_map_range range = part_map_held(s->map, i, r->first, r->n);
         if (range.n == 0)
             continue;
-        reserve(r->room, range.n);
+        reserve_room(r->room, range.n);
         part_map_give(s->map, i, r->first, r->n, range, r->values, r->room->data);
         TRY(comm_send(s->world, (struct tensor){r->room->data, DTYPE_F32}, range.n,
                       leader_of(s, i)));
     }
-    reserve(r->room, own.n > 0 ? own.n : 1);
+    reserve_room(r->room, own.n > 0 ? own.n : 1);
     r->room->data[0] = 0;
     if (is_first && own.n > 0)
         part_map_give(s->map, 0, r->first, r->n, own, r->values, r->room->data);

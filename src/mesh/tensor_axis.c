@@ -20,8 +20,8 @@ static enum status check_parts(const struct tensor_axis *a, const char *call, in
                 (long long)elems, (long long)ranks, PART_ALIGN);
 }
 
-/* count — counts a call that blocked this thread since start_ns. */
-static enum status count(struct tensor_axis *a, int64_t start_ns, enum status st)
+/* count_blocked — counts a call that blocked this thread since start_ns. */
+static enum status count_blocked(struct tensor_axis *a, int64_t start_ns, enum status st)
 {
     a->blocked_ms += (double)(clock_ns() - start_ns) * 1e-6;
     return st;
@@ -44,7 +44,7 @@ static enum status gather(void *arg, struct stream *s, struct tensor own, struct
     TRY(check_parts(a, "gather", elems));
     TRY(comm_wait_stream(comm, s));
     if (!comm_stays_on_device(comm))
-        return count(a, start_ns, comm_all_gather(comm, *all, own, elems));
+        return count_blocked(a, start_ns, comm_all_gather(comm, *all, own, elems));
     TRY(comm_all_gather_begin(comm, *all, own, elems, &ticket));
     return comm_wait_on(comm, ticket, s);
 }
@@ -70,9 +70,9 @@ static enum status scatter_sum(void *arg, struct stream *s, struct tensor own, s
     TRY(check_parts(a, "scatter_sum", elems));
     TRY(comm_wait_stream(comm, s));
     if (a->all.tree)
-        return count(a, start_ns, sum_in_tree(&a->all, in, elems, (struct tensor){0}, own));
+        return count_blocked(a, start_ns, sum_in_tree(&a->all, in, elems, (struct tensor){0}, own));
     if (!comm_stays_on_device(comm))
-        return count(a, start_ns, comm_reduce_scatter(comm, own, in, elems));
+        return count_blocked(a, start_ns, comm_reduce_scatter(comm, own, in, elems));
     TRY(comm_reduce_scatter_begin(comm, own, in, elems, &ticket));
     return comm_wait_on(comm, ticket, s);
 }
@@ -89,9 +89,9 @@ static enum status sum(void *arg, struct stream *s, struct tensor x, int64_t ele
     int64_t start_ns = clock_ns();
     TRY(comm_wait_stream(g->comm, s));
     if (g->tree)
-        return count(arg, start_ns, sum_in_tree(g, x, elems, x, (struct tensor){0}));
+        return count_blocked(arg, start_ns, sum_in_tree(g, x, elems, x, (struct tensor){0}));
     if (!comm_stays_on_device(g->comm))
-        return count(arg, start_ns, comm_all_reduce(g->comm, x, x, elems));
+        return count_blocked(arg, start_ns, comm_all_reduce(g->comm, x, x, elems));
     TRY(comm_all_reduce_begin(g->comm, x, x, elems, &ticket));
     return comm_wait_on(g->comm, ticket, s);
 }

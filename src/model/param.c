@@ -17,7 +17,7 @@ void param_table_free(struct param_table *t)
     *t = (struct param_table){0};
 }
 
-static enum status grow(struct param_table *t)
+static enum status grow_table(struct param_table *t)
 {
     int cap = t->params_cap ? 2 * t->params_cap : 32;
     struct param *grown = realloc(t->param, (size_t)cap * sizeof *grown);
@@ -39,7 +39,7 @@ enum status param_add(struct param_table *t, int unit, enum param_init init, int
     ASSERTF(t->params_n == 0 || unit >= t->param[t->params_n - 1].unit, "%s: unit %d out of order",
             name, unit);
     if (t->params_n == t->params_cap)
-        TRY(grow(t));
+        TRY(grow_table(t));
     struct param *p = &t->param[t->params_n];
     *p = (struct param){.dims_n = dims_n,
                         .dim = {dim0, dims_n == 2 ? dim1 : 1},
@@ -178,7 +178,7 @@ int param_matrices(const struct param *p, struct param_matrix out[PARAM_MATRICES
 /* Draws four normal numbers from one Philox block, by Box–Muller on pairs of 32-bit words: |z| ≤
  * 6.8. A quarter of the work of rand_normal, which matters at a start that draws 124 million of
  * them. */
-static void normal4(uint64_t seed, uint64_t stream, uint64_t block, double z[4])
+static void draw_normals(uint64_t seed, uint64_t stream, uint64_t block, double z[4])
 {
     struct rand4 r = rand_philox(seed, stream, block);
     for (int i = 0; i < 4; i += 2) {
@@ -218,7 +218,7 @@ static void fill_run(uint64_t seed, uint64_t stream, double std, int64_t first, 
     for (int64_t i = 0; i < n; i++) {
         uint64_t index = (uint64_t)(first + i);
         if (i == 0 || index % 4 == 0)
-            normal4(seed, stream, index / 4, z);
+            draw_normals(seed, stream, index / 4, z);
         out[i] = (float)(std * z[index % 4]);
     }
 }

@@ -16,15 +16,15 @@ ROWS
 }
 rows_copy() {
     cat <<'ROWS'
-a rank keeps the wrong one's slice in a ring|peer_copy/choice|s/partner(world, rank, RING - 1)/partner(world, rank, 1)/
+a rank keeps the wrong one's slice in a ring|peer_copy/choice|s/find_partner(world, rank, RING - 1)/find_partner(world, rank, 1)/
 a rank keeps its own slice twice|peer_copy/choice|s/node ^ 1 : first/node : first/
 another rank's slice is taken|peer_copy/choice|s/ \&\& offer->slot\[i\].rank == slice_rank \&\&$/ \&\&/
 a step with lost slices is whole|peer_copy/choice|s/        missing_n++;/        ;/
-the oldest step is chosen|peer_copy/choice|s/(!best || compare(at, best) > 0)/(!best || compare(at, best) < 0)/
+the oldest step is chosen|peer_copy/choice|s/(!best || compare_stamps(at, best) > 0)/(!best || compare_stamps(at, best) < 0)/
 only the newest step is looked at|peer_copy/choice|s/while (!out->is_found/while (!at \&\& !out->is_found/
 the newer slot is written over|peer_copy/memory|/^int peer_copy_memory_oldest/,/^}/s/is_older(/!is_older(/
 slices of other ranks become the state as they are|peer_copy/restore|s/    if (copy->choice.ranks != copy->place.ranks)/    if (0)/
-a slice that was restored has no second copy|peer_copy/restore|s/    TRY(replicate(copy, slot));/    ;/
+a slice that was restored has no second copy|peer_copy/restore|s/    TRY(replicate_slices(copy, slot));/    ;/
 pieces of a slice are written to one place|step/slice|s/to->values + from - to->first);/to->values);/
 a slice of another part becomes the state|step/slice|s/    if (!is_own_part(s, \&at))/    if (0)/
 the moments of a slice become parameters|step/slice|s/struct resize to = {s, r->part,/struct resize to = {s, 0,/
@@ -37,13 +37,13 @@ rows_shards() {
     cat <<'ROWS'
 a part of a sum is not recorded|feature/step_shard_trace|s/TRY(step_shard_trace_give(a->check, in, elems));/;/
 a part that is gathered is not recorded|feature/step_shard_trace|s/TRY(step_shard_trace_give(a->check, own, .*));/;/
-the axis of samples is not recorded|feature/step_shard_trace|s/p->context = recorded(k, \&k->context, p->context);/;/
+the axis of samples is not recorded|feature/step_shard_trace|s/p->context = wrap_axis(k, \&k->context, p->context);/;/
 shards that are not compared are recorded|feature/step_shard_trace|s/ || !step_shard_check_has(k, m))$/)/
 the last difference is named|feature/sentinel|s/order > least)/order < least)/
 of several ranks at once one is named|feature/sentinel|s/return firsts_n == 1 ? first : -1;/return first;/
 gradients are not recorded|feature/step_shard_trace|s/            sum = XXH3_64bits_withSeed(grad.data/            (void)XXH3_64bits_withSeed(grad.data/
-rows for the next stage are not recorded|step/pipe_run|s/        TRY(give(run, model_shard_output(&p)));/        ;/
-gradients for the stage before are not recorded|step/pipe_run|s/    return give(run, run->p->made\[at\]);/    return ST_OK;/
+rows for the next stage are not recorded|step/pipe_run|s/        TRY(call_row_hooks(run, model_shard_output(&p)));/        ;/
+gradients for the stage before are not recorded|step/pipe_run|s/    return call_row_hooks(run, run->p->made\[at\]);/    return ST_OK;/
 backward passes of stages have the order of forward ones|step/pipe_run|s/op.is_backward ? ends_at(run) - 1 - at : at/at/
 parts of a tied embedding's gradient lie in one place|step/pipe_ends|s/micro % pipe->plan.heads_ahead/0/
 a shard alone has the samples of another place|step/pipe_run|s/\.sample_first = sample,/.sample_first = 0,/

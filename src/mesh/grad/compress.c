@@ -65,7 +65,7 @@ struct grad_compress {
     struct grad_compress_traffic traffic;
 };
 
-static enum status take(struct grad_compress *q, int64_t n, size_t each, void **out)
+static enum status allocate_buffer(struct grad_compress *q, int64_t n, size_t each, void **out)
 {
     *out = calloc((size_t)(n > 0 ? n : 1), each);
     q->bytes += n * (int64_t)each;
@@ -194,11 +194,11 @@ static enum status take_coding(struct grad_compress *q, int64_t part_most)
     void *memory;
     TRY(grad_code_open(&q->code));
     q->bytes += grad_code_memory();
-    TRY(take(q, most, 1, &memory));
+    TRY(allocate_buffer(q, most, 1, &memory));
     q->coded_send = memory;
-    TRY(take(q, most, 1, &memory));
+    TRY(allocate_buffer(q, most, 1, &memory));
     q->coded_recv = memory;
-    TRY(take(q, q->ranks, GRAD_COMPRESS_LENGTH_BYTES, &memory));
+    TRY(allocate_buffer(q, q->ranks, GRAD_COMPRESS_LENGTH_BYTES, &memory));
     q->lengths = memory;
     return ST_OK;
 }
@@ -207,9 +207,9 @@ static enum status take_all(struct grad_compress *q)
 {
     int64_t part_bytes = 0;
     void *memory;
-    TRY(take(q, q->c.buckets_n, sizeof *q->bucket, &memory));
+    TRY(allocate_buffer(q, q->c.buckets_n, sizeof *q->bucket, &memory));
     q->bucket = memory;
-    TRY(take(q, q->c.buckets_n, sizeof *q->job, &memory));
+    TRY(allocate_buffer(q, q->c.buckets_n, sizeof *q->job, &memory));
     q->job = memory;
     for (int i = 0; i < q->c.buckets_n; i++) {
         int64_t elems = q->c.bucket_elems[i];
@@ -217,13 +217,13 @@ static enum status take_all(struct grad_compress *q)
         q->bucket[i].part_bytes = part_bytes_of(&q->packing, q->ranks, elems);
         part_bytes = q->bucket[i].part_bytes > part_bytes ? q->bucket[i].part_bytes : part_bytes;
     }
-    TRY(take(q, q->ranks * part_bytes, 1, &memory));
+    TRY(allocate_buffer(q, q->ranks * part_bytes, 1, &memory));
     q->send = memory;
-    TRY(take(q, q->ranks * part_bytes, 1, &memory));
+    TRY(allocate_buffer(q, q->ranks * part_bytes, 1, &memory));
     q->recv = memory;
-    TRY(take(q, q->ranks * RUN_ELEMS, sizeof *q->runs, &memory));
+    TRY(allocate_buffer(q, q->ranks * RUN_ELEMS, sizeof *q->runs, &memory));
     q->runs = memory;
-    TRY(take(q, q->ranks, sizeof *q->tree, &memory));
+    TRY(allocate_buffer(q, q->ranks, sizeof *q->tree, &memory));
     q->tree = memory;
     sum_tree_plan(q->ranks, q->tree);
     if (grad_compress_is_coded(q->c.kind))
@@ -287,8 +287,8 @@ void grad_compress_close(struct grad_compress *q)
 
 /* ---- in the comm's thread ---- */
 
-static enum status pack(struct grad_compress *q, const float *x, float *residual, int64_t n,
-                        uint8_t *packed)
+static enum status pack_grads(struct grad_compress *q, const float *x, float *residual, int64_t n,
+                              uint8_t *packed)
 {
     if (!q->packing.is_kernel) {
         grad_quant_pack(q->packing.quant, x, residual, n, packed);
@@ -301,7 +301,7 @@ static enum status pack(struct grad_compress *q, const float *x, float *residual
                                                        .n = n});
 }
 
-static enum status unpack(struct grad_compress *q, const uint8_t *packed, int64_t n, float *y)
+static enum status unpack_grads(struct grad_compress *q, const uint8_t *packed, int64_t n, float *y)
 {
     if (!q->packing.is_kernel) {
         grad_quant_unpack(q->packing.quant, packed, n, y);
@@ -328,7 +328,7 @@ static int64_t part_blocks(const struct grad_compress *q, const struct bucket *p
 
 /* Agrees on the size of messages. *bytes: bytes of this rank's longest message, then of the longest
  * of all ranks, aligned. */
-static enum status agree(struct grad_compress *q, const struct bucket *p, int64_t *bytes)
+static enum status exchange_lengths(struct grad_compress *q, const struct bucket *p, int64_t *bytes)
 {
     const int64_t bound = code_bound(&q->packing, p->part_bytes);
     uint8_t own[GRAD_COMPRESS_LENGTH_BYTES] = {0};
@@ -361,7 +361,7 @@ static enum status encode_parts(struct grad_compress *q, const struct bucket *p,
                              part_blocks(q, p, rank), q->coded_send + rank * bound);
         *bytes = n > *bytes ? n : *bytes;
     }
-    TRY(agree(q, p, bytes));
+    TRY(exchange_lengths(q, p, bytes));
     for (int rank = 1; rank < q->ranks; rank++)
         memmove(q->coded_send + rank * *bytes, q->coded_send + rank * bound, (size_t)*bytes);
     return ST_OK;
@@ -382,8 +382,8 @@ static enum status send_parts(struct grad_compress *q, const struct job *job,
 {
     for (int rank = 0; rank < q->ranks; rank++) {
         struct part_extent part = part_extent(p->elems, q->ranks, rank);
-        TRY(pack(q, job->from + part.first, p->residual + part.first, part.elems,
-                 q->send + rank * p->part_bytes));
+        TRY(pack_grads(q, job->from + part.first, p->residual + part.first, part.elems,
+                       q->send + rank * p->part_bytes));
         count_sent(q, rank == q->rank ? 0 : part.elems, 0);
     }
     if (q->code) {
@@ -414,16 +414,16 @@ static enum status add_parts(struct grad_compress *q, const struct bucket *p, ui
          * sums are at the start of q->runs. */
         int64_t part_bytes = p->part_bytes;
         for (int rank = 0; rank < q->ranks; rank++)
-            TRY(unpack(q, q->recv + rank * part_bytes + packed_bytes(&q->packing, first), n,
-                       q->runs + rank * RUN_ELEMS));
+            TRY(unpack_grads(q, q->recv + rank * part_bytes + packed_bytes(&q->packing, first), n,
+                             q->runs + rank * RUN_ELEMS));
         for (int i = 0; i < q->ranks - 1; i++) {
             float *restrict to = q->runs + q->tree[i].to * RUN_ELEMS;
             const float *restrict from = q->runs + q->tree[i].from * RUN_ELEMS;
             for (int64_t k = 0; k < n; k++)
                 to[k] += from[k];
         }
-        TRY(pack(q, q->runs, p->residual_sum + first, n,
-                 packed + packed_bytes(&q->packing, first)));
+        TRY(pack_grads(q, q->runs, p->residual_sum + first, n,
+                       packed + packed_bytes(&q->packing, first)));
     }
     return ST_OK;
 }
@@ -435,7 +435,7 @@ static enum status gather_packed(struct grad_compress *q, const struct bucket *p
     if (q->code) {
         int64_t bytes = grad_code_encode(q->code, code_block(&q->packing), packed,
                                          part_blocks(q, p, q->rank), q->coded_send);
-        TRY(agree(q, p, &bytes));
+        TRY(exchange_lengths(q, p, &bytes));
         struct tensor coded = {q->coded_recv, DTYPE_U8}, own_coded = {q->coded_send, DTYPE_U8};
         TRY(comm_all_gather(q->c.comm, coded, own_coded, q->ranks * bytes));
         count_sent(q, 0, (q->ranks - 1) * bytes);
@@ -458,7 +458,7 @@ static enum status gather_parts(struct grad_compress *q, const struct bucket *p,
     for (int rank = 0; rank < q->ranks; rank++) {
         struct part_extent part = part_extent(p->elems, q->ranks, rank);
         if (rank != q->rank || !but_own)
-            TRY(unpack(q, q->recv + rank * p->part_bytes, part.elems, to + part.first));
+            TRY(unpack_grads(q, q->recv + rank * p->part_bytes, part.elems, to + part.first));
     }
     return ST_OK;
 }
@@ -472,7 +472,7 @@ static enum status reduce_here(const struct job *job)
     TRY(add_parts(q, p, packed));
     if (job->to_all)
         return gather_parts(q, p, packed, job->to_all, false);
-    return unpack(q, packed, part_extent(p->elems, q->ranks, q->rank).elems, job->to_own);
+    return unpack_grads(q, packed, part_extent(p->elems, q->ranks, q->rank).elems, job->to_own);
 }
 
 /* Copies a bucket from or to the device, and waits. */

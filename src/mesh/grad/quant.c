@@ -26,8 +26,8 @@ int64_t grad_quant_bytes(enum grad_quant_kind kind, int64_t n)
 
 /* Computes y = x + residual, padded with zeros to a block. Returns the bits of the largest
  * magnitude. */
-static int32_t load(const float *restrict x, const float *restrict residual, int64_t n,
-                    float *restrict y)
+static int32_t load_block(const float *restrict x, const float *restrict residual, int64_t n,
+                          float *restrict y)
 {
     int32_t most = 0;
     memset(y + n, 0, (size_t)(BLOCK_ELEMS - n) * sizeof *y);
@@ -54,7 +54,7 @@ static float float_of(int32_t bits)
 static inline int32_t round_near(float x) { return (int32_t)(x + 12582912.0f - 12582912.0f); }
 
 /* Computes q = y / scale; the rounding error stays in y. */
-static void quantise(float *restrict y, float scale, float inverse, int8_t *restrict q)
+static void quantise_block(float *restrict y, float scale, float inverse, int8_t *restrict q)
 {
     for (int i = 0; i < BLOCK_ELEMS; i++) {
         int32_t whole = round_near(y[i] * inverse);
@@ -101,7 +101,7 @@ static void pack_block(enum grad_quant_kind kind, float *y, int32_t most_bits, u
         memset(y, 0, BLOCK_ELEMS * sizeof *y);
     } else {
         scale = scale_of(kind, y, float_of(most_bits));
-        quantise(y, scale, scale > 0 ? 1 / scale : 0, q);
+        quantise_block(y, scale, scale > 0 ? 1 / scale : 0, q);
     }
     memcpy(out, &scale, sizeof scale);
     if (kind == GRAD_QUANT_KIND_INT4)
@@ -131,7 +131,7 @@ void grad_quant_pack(enum grad_quant_kind kind, const float *x, float *residual,
     float y[BLOCK_ELEMS];
     for (int64_t first = 0; first < n; first += b.elems, packed += b.bytes) {
         int64_t here = n - first < b.elems ? n - first : b.elems;
-        int32_t most = load(x + first, residual ? residual + first : NULL, here, y);
+        int32_t most = load_block(x + first, residual ? residual + first : NULL, here, y);
         pack_block(kind, y, most, packed);
         if (residual)
             memcpy(residual + first, y, (size_t)here * sizeof *y);

@@ -86,26 +86,26 @@ struct stretch {
     int64_t at, n;
 };
 
-static int64_t length(const struct job *j, int rank, struct stretch run)
+static int64_t count_elems(const struct job *j, int rank, struct stretch run)
 {
     int64_t left = part_extent(j->elems, j->t->ranks, rank).elems - run.at;
     return left < 0 ? 0 : left < run.n ? left : run.n;
 }
 
-static float *place(float *buffer, const struct grad_tree *t, int rank, int piece, int64_t n)
+static float *piece_at(float *buffer, const struct grad_tree *t, int rank, int piece, int64_t n)
 {
     return buffer + (rank * t->pieces_max + piece) * n;
 }
 
-/* join — adds the received pieces; the sum is in source[0]. */
-static void join(const struct job *j, struct stretch run)
+/* sum_pieces — adds the received pieces; the sum is in source[0]. */
+static void sum_pieces(const struct job *j, struct stretch run)
 {
     struct grad_tree *t = j->t;
-    int64_t n = length(j, t->rank, run);
+    int64_t n = count_elems(j, t->rank, run);
     int all = 0;
     for (int rank = 0; rank < t->ranks; rank++)
         for (int i = 0; i < t->pieces[rank]; i++)
-            t->source[all++] = place(t->received, t, rank, i, run.n);
+            t->source[all++] = piece_at(t->received, t, rank, i, run.n);
     for (int i = 0; i < t->all_pieces - 1; i++) {
         float *to = t->source[t->join[i].to];
         const float *from = t->source[t->join[i].from];
@@ -127,13 +127,13 @@ static enum status run_job(void *arg)
         for (int rank = 0; rank < t->ranks; rank++) {
             int64_t first = part_extent(j->elems, t->ranks, rank).first + run.at;
             for (int i = 0; i < t->pieces[t->rank]; i++)
-                memcpy(place(t->sent, t, rank, i, run.n), j->piece[i] + first,
-                       (size_t)length(j, rank, run) * sizeof(float));
+                memcpy(piece_at(t->sent, t, rank, i, run.n), j->piece[i] + first,
+                       (size_t)count_elems(j, rank, run) * sizeof(float));
         }
         TRY(comm_all_to_all(t->c.comm, (struct tensor){t->received, DTYPE_F32},
                             (struct tensor){t->sent, DTYPE_F32}, t->pieces_max * run.n));
-        join(j, run);
-        memcpy(to + run.at, t->source[0], (size_t)length(j, t->rank, run) * sizeof *to);
+        sum_pieces(j, run);
+        memcpy(to + run.at, t->source[0], (size_t)count_elems(j, t->rank, run) * sizeof *to);
     }
     if (!j->to_all)
         return ST_OK;

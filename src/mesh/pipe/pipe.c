@@ -35,9 +35,9 @@ static int first_n(const struct pipe *pipe, int stage)
 
 int pipe_ops_n(const struct pipe *pipe) { return 2 * all_n(pipe); }
 
-/* nth — returns the stage's op k of one direction: p micro-batches of a chunk, then p of the next
- * chunk. */
-static struct pipe_op nth(const struct pipe *pipe, bool is_backward, int k)
+/* nth_op — returns the stage's op k of one direction: p micro-batches of a chunk, then p of the
+ * next chunk. */
+static struct pipe_op nth_op(const struct pipe *pipe, bool is_backward, int k)
 {
     if (pipe->chunks == 1)
         return (struct pipe_op){is_backward, 0, k};
@@ -52,10 +52,10 @@ struct pipe_op pipe_op_at(const struct pipe *pipe, int stage, int i)
     ASSERTF(i >= 0 && i < 2 * n && stage >= 0 && stage < pipe->stages, "op %d of stage %d", i,
             stage);
     if (i < first)
-        return nth(pipe, false, i);
+        return nth_op(pipe, false, i);
     if (i >= 2 * n - first)
-        return nth(pipe, true, i - n);
-    return (i - first) % 2 == 0 ? nth(pipe, false, first + pair) : nth(pipe, true, pair);
+        return nth_op(pipe, true, i - n);
+    return (i - first) % 2 == 0 ? nth_op(pipe, false, first + pair) : nth_op(pipe, true, pair);
 }
 
 bool pipe_source(const struct pipe *pipe, int stage, struct pipe_op op, int *stage_out,

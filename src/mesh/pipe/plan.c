@@ -42,8 +42,9 @@ static int64_t op_slot(const struct maker *m, int stage, struct pipe_op op)
 
 /* ---- times ---- */
 
-/* advance — runs a stage's ops until one has no input yet. Returns the op at which it stopped. */
-static int advance(struct maker *m, int stage, int i, int64_t *now)
+/* advance_stage — runs a stage's ops until one has no input yet. Returns the op at which it
+ * stopped. */
+static int advance_stage(struct maker *m, int stage, int i, int64_t *now)
 {
     for (; i < m->ops_n; i++) {
         struct pipe_op op = pipe_op_at(m->pipe, stage, i), from;
@@ -72,7 +73,7 @@ static void set_times(struct maker *m)
         bool is_stuck = true;
         for (int stage = 0; stage < stages; stage++) {
             int before = at[stage];
-            at[stage] = advance(m, stage, before, &now[stage]);
+            at[stage] = advance_stage(m, stage, before, &now[stage]);
             is_stuck = is_stuck && at[stage] == before;
             left += at[stage] < m->ops_n;
         }

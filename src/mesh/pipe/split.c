@@ -11,10 +11,10 @@
 #define EMBED_FLOPS 3 /* an element of a row: copied, added to a position, added to a gradient */
 #define FWD_PART (1.0 / 3) /* share of the forward pass in forward and backward */
 
-/* again — returns the cost of recomputation in the backward pass of a layer, which costs `layer`:
- * the product for q, k and v, and causal attention; or the whole forward pass. */
-static double again(const struct model_dims *dims, int64_t t, double layer,
-                    enum model_recompute way)
+/* estimate_recompute — returns the cost of recomputation in the backward pass of a layer, which
+ * costs `layer`: the product for q, k and v, and causal attention; or the whole forward pass. */
+static double estimate_recompute(const struct model_dims *dims, int64_t t, double layer,
+                                 enum model_recompute way)
 {
     double d = (double)model_head_dim(dims), heads = (double)dims->heads,
            all = heads + 2 * (double)model_kv_heads(dims);
@@ -36,7 +36,7 @@ void pipe_split_costs(const struct model_dims *dims, int64_t t, struct model_rec
     double head = model_flops_per_token(&none, t), layer = model_flops_per_token(&one, t) - head;
     cost[0] = EMBED_FLOPS * (double)dims->embed;
     for (int64_t i = 1; i <= dims->layers; i++)
-        cost[i] = layer + again(&one, t, layer, model_recompute_of(recompute, i - 1));
+        cost[i] = layer + estimate_recompute(&one, t, layer, model_recompute_of(recompute, i - 1));
     cost[dims->layers + 1] = head;
 }
 
@@ -52,26 +52,26 @@ struct table {
     int64_t *begin;
 };
 
-static int64_t at(const struct table *t, int parts, int64_t layers)
+static int64_t cell_of(const struct table *t, int parts, int64_t layers)
 {
     return parts * (t->layers + 1) + layers;
 }
 
-static double load(const struct table *t, int part, int64_t first, int64_t end)
+static double sum_costs(const struct table *t, int part, int64_t first, int64_t end)
 {
     double ends =
         (part == 0 ? t->cost[0] : 0) + (part == t->parts - 1 ? t->cost[t->layers + 1] : 0);
     return t->sum[end] - t->sum[first] + ends;
 }
 
-/* find — finds the best begin of chunk `part` that ends before layer `end`. The loads grow as it
- * begins earlier. Among equal splits it chooses the chunk that begins first: early stages keep more
- * activations. */
-static void find(struct table *t, int part, int64_t end)
+/* find_begin — finds the best begin of chunk `part` that ends before layer `end`. The loads grow as
+ * it begins earlier. Among equal splits it chooses the chunk that begins first: early stages keep
+ * more activations. */
+static void find_begin(struct table *t, int part, int64_t end)
 {
     double best = DBL_MAX;
     for (int64_t first = end - 1; first >= part; first--) {
-        double own = load(t, part, first, end), before = t->best[at(t, part, first)], all;
+        double own = sum_costs(t, part, first, end), before = t->best[cell_of(t, part, first)], all;
         if (t->limit > 0 ? own > t->limit : own > best)
             break;
         if (t->limit > 0)
@@ -81,23 +81,23 @@ static void find(struct table *t, int part, int64_t end)
         if (all > best || all == DBL_MAX)
             continue;
         best = all;
-        t->begin[at(t, part + 1, end)] = first;
+        t->begin[cell_of(t, part + 1, end)] = first;
     }
-    t->best[at(t, part + 1, end)] = best;
+    t->best[cell_of(t, part + 1, end)] = best;
 }
 
-static double solve(struct table *t, double limit)
+static double solve_split(struct table *t, double limit)
 {
     t->limit = limit;
     for (int64_t i = 0; i <= t->layers; i++)
-        t->best[at(t, 0, i)] = i == 0 ? 0 : DBL_MAX;
+        t->best[cell_of(t, 0, i)] = i == 0 ? 0 : DBL_MAX;
     for (int part = 0; part < t->parts; part++)
         for (int64_t end = 0; end <= t->layers; end++)
             if (end > part)
-                find(t, part, end);
+                find_begin(t, part, end);
             else
-                t->best[at(t, part + 1, end)] = DBL_MAX;
-    return t->best[at(t, t->parts, t->layers)];
+                t->best[cell_of(t, part + 1, end)] = DBL_MAX;
+    return t->best[cell_of(t, t->parts, t->layers)];
 }
 
 enum status pipe_split(const double *cost, int64_t layers, int stages, int chunks, int64_t *first)
@@ -114,13 +114,13 @@ enum status pipe_split(const double *cost, int64_t layers, int stages, int chunk
     t.begin = memory_new(cells, sizeof *t.begin);
     for (int64_t i = 0; i < layers; i++)
         t.sum[i + 1] = t.sum[i] + cost[1 + i];
-    double least = solve(&t, 0);
-    double squares = solve(&t, least * (1 + 1e-9)); /* sums may be rounded */
+    double least = solve_split(&t, 0);
+    double squares = solve_split(&t, least * (1 + 1e-9)); /* sums may be rounded */
     ASSERTF(least < DBL_MAX && squares < DBL_MAX, "%lld layers in %d parts", (long long)layers,
             t.parts);
     first[t.parts] = layers;
     for (int part = t.parts; part > 0; part--)
-        first[part - 1] = t.begin[at(&t, part, first[part])];
+        first[part - 1] = t.begin[cell_of(&t, part, first[part])];
     free(t.sum);
     free(t.best);
     free(t.begin);

@@ -20,8 +20,8 @@ static bool is_awaited(const struct store *s, const struct store_call *call)
     return s->layout.bucket[call->bucket].unit_first == 0 && !is_early;
 }
 
-static enum status tell(struct store *s, const struct store_call *call, enum dtype dtype,
-                        bool is_now)
+static enum status report_call(struct store *s, const struct store_call *call, enum dtype dtype,
+                               bool is_now)
 {
     s->dry->on_call(s->dry->arg, call, call->elems * (int64_t)dtype_bytes(dtype), is_now);
     return ST_OK;
@@ -30,7 +30,7 @@ static enum status tell(struct store *s, const struct store_call *call, enum dty
 static enum status begin(struct store *s, const struct store_call *call, struct comm_ticket *ticket)
 {
     *ticket = (struct comm_ticket){0};
-    return tell(s, call, call->out.dtype, is_awaited(s, call));
+    return report_call(s, call, call->out.dtype, is_awaited(s, call));
 }
 
 /* tell_compressed — counts an exchange of quantised parts, or a gather of sums. The lengths of
@@ -41,8 +41,8 @@ static enum status tell_compressed(struct store *s, const struct store_call *cal
     lengths.kind = STORE_CALL_ALL_GATHER;
     lengths.elems = s->ranks * GRAD_COMPRESS_LENGTH_BYTES;
     if (grad_compress_is_coded(s->c.settings.compress))
-        TRY(tell(s, &lengths, DTYPE_U8, is_awaited(s, call)));
-    return tell(s, call, DTYPE_U8, is_awaited(s, call));
+        TRY(report_call(s, &lengths, DTYPE_U8, is_awaited(s, call)));
+    return report_call(s, call, DTYPE_U8, is_awaited(s, call));
 }
 
 static enum status exchange_compressed(struct store *s, int bucket, bool is_reduced,
@@ -81,7 +81,7 @@ static enum status gather_rows(struct store *s, int64_t each, enum dtype dtype, 
 {
     struct store_call call = {STORE_CALL_ALL_GATHER,         STORE_GROUP_ALL, 0, {0}, {0},
                               s->ranks * rows_most(s) * each};
-    return tell(s, &call, dtype, is_now);
+    return report_call(s, &call, dtype, is_now);
 }
 
 static enum status sparse_ids(struct store *s, const int32_t *tokens, int64_t n)

@@ -63,8 +63,8 @@ static int64_t block_at(const struct param_table *part, int param)
     return blocks;
 }
 
-/* groups_n — returns the number of groups of ranks, each with shards of its own. group: this rank's
- * group. */
+/* groups_n — returns the number of groups of ranks, each with shards of its own. own_group: this
+ * rank's group. */
 static int groups_n(const struct store *s)
 {
     const int contexts = s->c.exact.context_ranks;
@@ -72,7 +72,7 @@ static int groups_n(const struct store *s)
             s->layout.ranks, contexts);
     return s->layout.ranks / contexts;
 }
-static int group(const struct store *s) { return s->layout.rank / s->c.exact.context_ranks; }
+static int own_group(const struct store *s) { return s->layout.rank / s->c.exact.context_ranks; }
 
 #define SPARE_SLOTS 2 /* for unequal runs, which may have more pieces */
 
@@ -89,7 +89,7 @@ enum status store_exact_plan(struct store *s)
         s->slots_max = slots > s->slots_max ? slots : s->slots_max;
     }
     s->slots_max += s->c.deals_shards && ranks > 1 ? SPARE_SLOTS : 0;
-    shard_tree_init(s->deal, ranks, group(s), &s->shards);
+    shard_tree_init(s->deal, ranks, own_group(s), &s->shards);
     s->blocks.n = s->c.exact.tensor_ranks * block_at(part, part->params_n);
     s->blocks.first = memory_new((size_t)t->params_n, sizeof *s->blocks.first);
     s->blocks.host = calloc((size_t)(s->blocks.n + extras_n), sizeof *s->blocks.host);
@@ -125,7 +125,7 @@ int64_t store_exact_slots(const struct store *s)
 
 /* ---- slots ---- */
 
-static struct tensor slot(const struct store *s, int i)
+static struct tensor slot_grads(const struct store *s, int i)
 {
     return i == 0 ? s->grads : tensor_at(s->shard_grads, (i - 1) * s->c.table->total_elems);
 }
@@ -133,14 +133,14 @@ static struct tensor slot(const struct store *s, int i)
 void store_exact_bind(const struct store *s, int shard, struct pass *p)
 {
     ASSERTF(shard >= 0 && shard < s->shards.shards_n, "shard %d of %d", shard, s->shards.shards_n);
-    p->grads = slot(s, s->shards.shard_slot[shard]);
+    p->grads = slot_grads(s, s->shards.shard_slot[shard]);
 }
 
-/* add — adds slot[from] to slot[to] for elements [first, first + n). */
-static enum status add(struct store *s, struct sum_tree_step step, int64_t first, int64_t n)
+/* add_slots — adds slot[from] to slot[to] for elements [first, first + n). */
+static enum status add_slots(struct store *s, struct sum_tree_step step, int64_t first, int64_t n)
 {
-    struct tensor to = tensor_at(slot(s, step.to), first),
-                  from = tensor_at(slot(s, step.from), first);
+    struct tensor to = tensor_at(slot_grads(s, step.to), first),
+                  from = tensor_at(slot_grads(s, step.from), first);
     const struct combine sum = {
         .out = to, .in = to, .own = from, .elems = n, .stride = n, .sources_n = 2, .own_i = 1};
     return dev_op(s->c.dev)->combine(s->c.stream, &sum);
@@ -150,13 +150,13 @@ enum status store_exact_add(struct store *s, int shard, int64_t first, int64_t n
 {
     const struct shard_tree *t = &s->shards;
     for (int i = t->add_first[shard]; i < t->add_first[shard + 1] && n > 0; i++)
-        TRY(add(s, t->add[i], first, n));
+        TRY(add_slots(s, t->add[i], first, n));
     return ST_OK;
 }
 
 int store_exact_pieces(const struct store *s) { return s->shards.pieces_n; }
 
-struct tensor store_exact_piece(const struct store *s, int k) { return slot(s, k); }
+struct tensor store_exact_piece(const struct store *s, int k) { return slot_grads(s, k); }
 
 /* ---- sums over the ranks ---- */
 
@@ -200,7 +200,7 @@ enum status store_exact_redeal(struct store *s, const int *begin)
 {
     struct shard_tree tree;
     ASSERT(store_exact_takes(s, begin));
-    shard_tree_init(begin, groups_n(s), group(s), &tree);
+    shard_tree_init(begin, groups_n(s), own_group(s), &tree);
     shard_tree_free(&s->shards);
     s->shards = tree;
     memcpy(s->deal, begin, ((size_t)groups_n(s) + 1) * sizeof *begin);
@@ -215,7 +215,7 @@ enum status store_exact_reduce(struct store *s, int bucket, struct tensor to_all
     const struct layout_bucket *l = &s->layout.bucket[bucket];
     const float *piece[GRAD_TREE_PIECES_MAX] = {store_reduce_grad(s, bucket).data};
     for (int i = 1; i < s->shards.pieces_n; i++)
-        piece[i] = tensor_at(slot(s, i), l->first).data;
+        piece[i] = tensor_at(slot_grads(s, i), l->first).data;
     return store_track(
         s, grad_tree_begin(s->grad_tree, bucket, piece, l->elems, to_all.data, to_own.data, ticket),
         *ticket);

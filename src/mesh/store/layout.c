@@ -40,8 +40,8 @@ static void cut_units(struct layout *l, const struct param_table *t, int64_t buc
     }
 }
 
-static void cut(struct layout *l, const struct param_table *t, int64_t bucket_elems_min,
-                int *begins)
+static void cut_buckets(struct layout *l, const struct param_table *t, int64_t bucket_elems_min,
+                        int *begins)
 {
     if (l->ranks > 1) {
         for (int param = 0; param < t->params_n && t->param[param].unit == 0; param++)
@@ -66,7 +66,7 @@ int64_t layout_largest_part(int64_t elems, int ranks)
     return most;
 }
 
-static int64_t aligned(int64_t elems)
+static int64_t align_elems(int64_t elems)
 {
     return (elems + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN;
 }
@@ -82,7 +82,7 @@ void layout_init(const struct param_table *t, int ranks, int rank, int64_t bucke
     l.buffer_table = *t;
     l.buffer_table.param = memory_new((size_t)t->params_n, sizeof *t->param);
     memcpy(l.buffer_table.param, t->param, (size_t)t->params_n * sizeof *t->param);
-    cut(&l, t, bucket_elems_min > 0 ? bucket_elems_min : LAYOUT_BUCKET_ELEMS_MIN, begins);
+    cut_buckets(&l, t, bucket_elems_min > 0 ? bucket_elems_min : LAYOUT_BUCKET_ELEMS_MIN, begins);
     free(begins);
     int64_t slot_elems[2] = {0, 0};
     int shared_n = 0;
@@ -94,9 +94,9 @@ void layout_init(const struct param_table *t, int ranks, int rank, int64_t bucke
          * same on all ranks. */
         const int64_t first = p->first + p->own.first, end = first + p->own.elems;
         p->shard_at = l.shard_elems;
-        l.shard_elems += aligned(layout_largest_part(p->elems, ranks));
+        l.shard_elems += align_elems(layout_largest_part(p->elems, ranks));
         p->rest_at = l.rest_elems;
-        l.rest_elems += aligned(param_rest(&l.buffer_table, first, end));
+        l.rest_elems += align_elems(param_rest(&l.buffer_table, first, end));
         p->slot = p->unit_first == 0 ? -1 : shared_n++ % 2;
         p->buffer_at = l.buffer_elems;
         if (p->slot < 0)

@@ -175,24 +175,24 @@ static bool is_in_block(const struct store *s, bool is_comm)
     return is_comm && s->is_discrete && !s->is_alone;
 }
 
-static int64_t aligned(size_t bytes)
+static int64_t align_bytes(size_t bytes)
 {
     return (int64_t)(bytes + BLOCK_ALIGN - 1) / BLOCK_ALIGN * BLOCK_ALIGN;
 }
 
-static enum status take(struct store *s, int64_t elems, enum dtype dtype, bool is_comm,
-                        struct tensor *out)
+static enum status allocate_tensor(struct store *s, int64_t elems, enum dtype dtype, bool is_comm,
+                                   struct tensor *out)
 {
     size_t bytes = (size_t)elems * dtype_bytes(dtype);
     void *data = NULL;
     if (s->block.is_measuring) {
-        s->block.bytes += is_in_block(s, is_comm) ? aligned(bytes) : 0;
+        s->block.bytes += is_in_block(s, is_comm) ? align_bytes(bytes) : 0;
         return ST_OK;
     }
     ASSERT(s->memory_n < STORE_ALLOCS_MAX);
     if (is_in_block(s, is_comm)) {
         data = s->block.data + s->block.used;
-        s->block.used += aligned(bytes);
+        s->block.used += align_bytes(bytes);
         ASSERTF(s->block.used <= s->block.bytes, "%lld of %lld bytes", (long long)s->block.used,
                 (long long)s->block.bytes);
     } else if (is_comm)
@@ -213,15 +213,15 @@ static enum status take(struct store *s, int64_t elems, enum dtype dtype, bool i
 static enum status take_grads(struct store *s)
 {
     int64_t elems = elems_of(s, s->policy.grads);
-    TRY(take(s, elems + sparse_elems(s), DTYPE_F32, !s->is_alone, &s->grads));
+    TRY(allocate_tensor(s, elems + sparse_elems(s), DTYPE_F32, !s->is_alone, &s->grads));
     if (store_exact_slots(s) > 0)
-        TRY(take(s, store_exact_slots(s), DTYPE_F32, false, &s->shard_grads));
+        TRY(allocate_tensor(s, store_exact_slots(s), DTYPE_F32, false, &s->shard_grads));
     if (s->c.shards > 0)
-        TRY(take(s, s->blocks.n, DTYPE_F64, false, &s->blocks.sums));
+        TRY(allocate_tensor(s, s->blocks.n, DTYPE_F64, false, &s->blocks.sums));
     if (s->policy.grads == STORE_BUFFER)
-        TRY(take(s, s->layout.shard_elems, DTYPE_F32, !s->is_alone, &s->grads_own));
+        TRY(allocate_tensor(s, s->layout.shard_elems, DTYPE_F32, !s->is_alone, &s->grads_own));
     if (store_rounds_grads(s))
-        TRY(take(s, elems, DTYPE_BF16, true, &s->grads_rounded));
+        TRY(allocate_tensor(s, elems, DTYPE_BF16, true, &s->grads_rounded));
     if (s->is_sparse) {
         float *buffer = (float *)s->grads.data + elems;
         const struct param *wte = &s->c.table->param[0];
@@ -235,8 +235,9 @@ static enum status take_grads(struct store *s)
                               &s->sparse));
     }
     for (int i = 0; i < s->c.moments_n; i++)
-        TRY(take(s, store_memory_moment_elems(s, i + 1), DTYPE_F32, false, &s->moment[i]));
-    return take(s, s->layout.buckets_n + 2, DTYPE_F64, false, &s->norms);
+        TRY(allocate_tensor(s, store_memory_moment_elems(s, i + 1), DTYPE_F32, false,
+                            &s->moment[i]));
+    return allocate_tensor(s, s->layout.buckets_n + 2, DTYPE_F64, false, &s->norms);
 }
 
 /* Allocates the parameters. The gathered array is the masters, or with a 16-bit dtype the compute
@@ -244,12 +245,13 @@ static enum status take_grads(struct store *s)
 static enum status take_params(struct store *s)
 {
     bool is_gathered = s->policy.moments == STORE_SHARD, is_f32 = s->c.settings.dtype == DTYPE_F32;
-    TRY(take(s, elems_of(s, s->policy.masters), DTYPE_F32, is_gathered && is_f32, &s->params));
+    TRY(allocate_tensor(s, elems_of(s, s->policy.masters), DTYPE_F32, is_gathered && is_f32,
+                        &s->params));
     s->compute_copy = s->params;
     if (!store_has_copy(s))
         return ST_OK;
-    return take(s, elems_of(s, s->policy.params), s->c.settings.dtype, is_gathered,
-                &s->compute_copy);
+    return allocate_tensor(s, elems_of(s, s->policy.params), s->c.settings.dtype, is_gathered,
+                           &s->compute_copy);
 }
 
 /* Logs, once for all ranks, how the embedding's gradient is sent, and why. */

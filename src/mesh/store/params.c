@@ -77,7 +77,7 @@ struct tensor store_params_update_copy(struct store *s, int bucket)
     return tensor_at(compute_copy_of(s, bucket), is_shard ? s->layout.bucket[bucket].own.first : 0);
 }
 
-static enum status gather(struct store *s, int bucket)
+static enum status begin_gather(struct store *s, int bucket)
 {
     const struct layout_bucket *l = &s->layout.bucket[bucket];
     struct store_bucket *p = &s->bucket[bucket];
@@ -107,8 +107,9 @@ static enum status gather(struct store *s, int bucket)
 
 enum status store_params_prefetch(struct store *s, int bucket)
 {
-    return s->policy.masters == STORE_SHARD && !s->bucket[bucket].is_current ? gather(s, bucket)
-                                                                             : ST_OK;
+    return s->policy.masters == STORE_SHARD && !s->bucket[bucket].is_current
+               ? begin_gather(s, bucket)
+               : ST_OK;
 }
 
 enum status store_params_make_ready(struct store *s, int bucket)
@@ -128,7 +129,7 @@ enum status store_params_after_update(struct store *s, int bucket)
     struct store_bucket *p = &s->bucket[bucket];
     p->is_current = p->is_behind = false;
     if (s->policy.gather == STORE_GATHER_UPDATED)
-        return gather(s, bucket);
+        return begin_gather(s, bucket);
     p->is_current = p->is_copy_updated;
     p->is_copy_updated = false;
     return ST_OK;

@@ -30,7 +30,7 @@ struct tensor store_reduce_own(const struct store *s, int bucket)
 
 /* ---- a bucket in one step ---- */
 
-static enum status begin(struct store *s, int bucket)
+static enum status begin_reduce(struct store *s, int bucket)
 {
     struct store_bucket *p = &s->bucket[bucket];
     if (p->is_reduce_begun)
@@ -39,7 +39,7 @@ static enum status begin(struct store *s, int bucket)
     return p->reducer->begin(s, bucket);
 }
 
-static enum status finish(struct store *s, int bucket)
+static enum status finish_reduce(struct store *s, int bucket)
 {
     struct store_bucket *p = &s->bucket[bucket];
     if (!p->is_reduce_begun || p->is_finished)
@@ -53,7 +53,7 @@ enum status store_reduce_finish_all(struct store *s)
 {
     for (int bucket = s->layout.buckets_n - 1; bucket >= 0; bucket--) {
         ASSERTF(s->bucket[bucket].is_reduce_begun, "bucket %d has no gradient", bucket);
-        TRY(finish(s, bucket));
+        TRY(finish_reduce(s, bucket));
     }
     return ST_OK;
 }
@@ -94,7 +94,7 @@ enum status store_prepare_grad(struct store *s, int unit)
     if (s->grad_in_slot[slot] == bucket)
         return ST_OK;
     if (s->grad_in_slot[slot] >= 0)
-        TRY(finish(s, s->grad_in_slot[slot]));
+        TRY(finish_reduce(s, s->grad_in_slot[slot]));
     s->grad_in_slot[slot] = bucket;
     return fill_padding(s, bucket); /* the slot held another bucket before */
 }
@@ -107,7 +107,7 @@ enum status store_post_backward(struct store *s, int unit)
     if (unit == 0 && s->embed->unit_done)
         TRY(s->embed->unit_done(s));
     for (int bucket = last; bucket >= (unit == 0 ? 0 : last); bucket--)
-        TRY(begin(s, bucket));
+        TRY(begin_reduce(s, bucket));
     return ST_OK;
 }
 
@@ -125,13 +125,13 @@ static enum status do_nothing(struct store *s, int bucket)
     return ST_OK;
 }
 
-static const struct store_reducer alone = {finish, do_nothing, do_nothing, do_nothing};
+static const struct store_reducer alone = {finish_reduce, do_nothing, do_nothing, do_nothing};
 
 /* ---- sums by the comm ---- */
 
-/* sent — Returns the data of a bucket that are sent and replaced by the sum: its gradient or the
- * rounded copy. */
-static struct tensor sent(const struct store *s, int bucket)
+/* sent_grads — Returns the data of a bucket that are sent and replaced by the sum: its gradient or
+ * the rounded copy. */
+static struct tensor sent_grads(const struct store *s, int bucket)
 {
     const struct layout_bucket *l = &s->layout.bucket[bucket];
     const struct tensor all = store_rounds_grads(s) ? s->grads_rounded : s->grads;
@@ -140,8 +140,9 @@ static struct tensor sent(const struct store *s, int bucket)
 
 static struct tensor sent_own(const struct store *s, int bucket)
 {
-    return store_rounds_grads(s) ? tensor_at(sent(s, bucket), s->layout.bucket[bucket].own.first)
-                                 : store_reduce_own(s, bucket);
+    return store_rounds_grads(s)
+               ? tensor_at(sent_grads(s, bucket), s->layout.bucket[bucket].own.first)
+               : store_reduce_own(s, bucket);
 }
 
 /* A part is summed in its group, then over the groups. Parts may be empty, but every rank makes the
@@ -150,7 +151,7 @@ static enum status plain_begin(struct store *s, int bucket)
 {
     const struct layout_bucket *l = &s->layout.bucket[bucket];
     struct store_bucket *p = &s->bucket[bucket];
-    const struct tensor all = sent(s, bucket), own = sent_own(s, bucket);
+    const struct tensor all = sent_grads(s, bucket), own = sent_own(s, bucket);
     const struct store_call
         sum = {STORE_CALL_ALL_REDUCE, STORE_GROUP_ALL, bucket, all, all, l->elems},
         scatter = {STORE_CALL_REDUCE_SCATTER, STORE_GROUP_WITHIN, bucket, own, all, l->elems},
@@ -166,7 +167,7 @@ static enum status plain_gather(struct store *s, int bucket)
 {
     const struct store_call call = {
         STORE_CALL_ALL_GATHER, STORE_GROUP_ALL,     bucket,
-        sent(s, bucket),       sent_own(s, bucket), s->layout.bucket[bucket].elems};
+        sent_grads(s, bucket), sent_own(s, bucket), s->layout.bucket[bucket].elems};
     TRY(s->calls->wait_stream(s));
     return s->calls->begin(s, &call, &s->bucket[bucket].gather);
 }
@@ -182,13 +183,13 @@ static const struct store_reducer plain = {plain_begin, wait_for_sum, plain_gath
 
 static enum status widen_all(struct store *s, int bucket)
 {
-    return store_cast(s, store_reduce_grad(s, bucket), sent(s, bucket),
+    return store_cast(s, store_reduce_grad(s, bucket), sent_grads(s, bucket),
                       s->layout.bucket[bucket].elems);
 }
 
 static enum status rounded_begin(struct store *s, int bucket)
 {
-    TRY(store_cast(s, sent(s, bucket), store_reduce_grad(s, bucket),
+    TRY(store_cast(s, sent_grads(s, bucket), store_reduce_grad(s, bucket),
                    s->layout.bucket[bucket].elems));
     return plain_begin(s, bucket);
 }
@@ -264,14 +265,14 @@ static enum status send_ids(struct store *s, const int32_t *tokens, int64_t n)
 }
 
 static enum status send_rows(struct store *s) { return s->calls->sparse_rows(s); }
-static enum status begin_embed(struct store *s) { return begin(s, 0); }
+static enum status begin_embed(struct store *s) { return begin_reduce(s, 0); }
 
 /* No head adds to the gradient, and this pass writes rows: the sum of earlier passes is
  * complete. */
 static enum status ids_and_sum_begin(struct store *s, const int32_t *tokens, int64_t n)
 {
     TRY(send_ids(s, tokens, n));
-    return begin(s, 0);
+    return begin_reduce(s, 0);
 }
 
 /* No dense gradient goes into the embedding (TASK=qa): it is zero before the rows are added. */

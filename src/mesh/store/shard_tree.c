@@ -94,8 +94,8 @@ struct walk {
     struct sum_tree_step *at; /* place of the next step, or NULL */
 };
 
-/* join — returns the piece in which a node's sum ends. */
-static int join(struct walk *w, struct node v)
+/* join_node — returns the piece in which a node's sum ends. */
+static int join_node(struct walk *w, struct node v)
 {
     int rank = 0, high = w->ranks - 1;
     while (rank < high) {
@@ -110,7 +110,7 @@ static int join(struct walk *w, struct node v)
             w->count[rank]++;
         return w->pieces_n++;
     }
-    int to = join(w, left_of(v)), from = join(w, right_of(v));
+    int to = join_node(w, left_of(v)), from = join_node(w, right_of(v));
     if (w->at)
         *w->at++ = (struct sum_tree_step){.to = to, .from = from};
     return to;
@@ -121,7 +121,7 @@ int shard_tree_pieces(const int *begin, int ranks, int *count)
     struct walk w = {.begin = begin, .ranks = ranks, .count = count};
     for (int rank = 0; count && rank < ranks; rank++)
         count[rank] = 0;
-    (void)join(&w, (struct node){0, begin[ranks]});
+    (void)join_node(&w, (struct node){0, begin[ranks]});
     return w.pieces_n;
 }
 
@@ -131,9 +131,10 @@ struct numbers {
     int *at, *each;
 };
 
-/* renumber — lists the steps of one context, from n steps `own` by numbers of its own pieces. */
-static void renumber(struct numbers number, int context, const struct sum_tree_step *own, int n,
-                     struct sum_tree_step *out)
+/* renumber_steps — lists the steps of one context, from n steps `own` by numbers of its own
+ * pieces. */
+static void renumber_steps(struct numbers number, int context, const struct sum_tree_step *own,
+                           int n, struct sum_tree_step *out)
 {
     for (int i = 0; i < n; i++) {
         int to = own[i].to, from = own[i].from;
@@ -167,19 +168,20 @@ void shard_tree_join(const int *begin, int ranks, int contexts, struct sum_tree_
         }
     /* Lists the steps of one context, by numbers of its own pieces. */
     struct walk w = {.begin = begin, .ranks = ranks, .at = out};
-    (void)join(&w, (struct node){0, begin[ranks]});
+    (void)join_node(&w, (struct node){0, begin[ranks]});
     /* `out` begins with the steps of context 0 */
     for (int context = contexts - 1; context >= 0; context--)
-        renumber(number, context, out, n, out + context * n);
+        renumber_steps(number, context, out, n, out + context * n);
     (void)join_contexts((struct node){0, contexts}, number.each[0], out + contexts * n);
     free(count);
 }
 
-/* needs — returns the slots in which a node is added up: the first half's sum waits for the
+/* count_slots — returns the slots in which a node is added up: the first half's sum waits for the
  * second's. */
-static int needs(struct node v)
+static int count_slots(struct node v)
 {
-    int left = v.n == 1 ? 1 : needs(left_of(v)), right = v.n == 1 ? 0 : 1 + needs(right_of(v));
+    int left = v.n == 1 ? 1 : count_slots(left_of(v)),
+        right = v.n == 1 ? 0 : 1 + count_slots(right_of(v));
     return left > right ? left : right;
 }
 
@@ -191,7 +193,7 @@ static int slots_of(struct node run, struct node v, int *pieces_n)
     if (end <= run.first || v.first >= run_end)
         return 0;
     if (v.first >= run.first && end <= run_end)
-        return (*pieces_n)++ + needs(v);
+        return (*pieces_n)++ + count_slots(v);
     int left = slots_of(run, left_of(v), pieces_n), right = slots_of(run, right_of(v), pieces_n);
     return left > right ? left : right;
 }

@@ -29,7 +29,7 @@ int64_t sparse_embed_rows_most(int64_t rows_n, int64_t tokens_max)
     return round_up(tokens_max < rows_n ? tokens_max : rows_n);
 }
 
-static bool refuse(const char *why, const char **why_out)
+static bool refuse_sparse(const char *why, const char **why_out)
 {
     *why_out = why;
     return false;
@@ -44,13 +44,13 @@ bool sparse_embed_is_used(const struct sparse_embed_cost *c, const char **why_ou
                   dense = c->rows_n * c->dense_bytes, sent = most * (int64_t)sizeof(float) / 2;
     const bool is_dense_too = c->is_tied || c->accumulates;
     if (c->ranks == 1)
-        return refuse("there is one rank", why_out);
+        return refuse_sparse("there is one rank", why_out);
     if (most > c->rows_n)
-        return refuse("rows could take more memory than the whole gradient", why_out);
+        return refuse_sparse("rows could take more memory than the whole gradient", why_out);
     if (sent * (is_dense_too ? 2 : 1) > dense)
-        return refuse(is_dense_too ? "rows are over half the bytes of the whole gradient"
-                                   : "rows are more bytes than the whole gradient",
-                      why_out);
+        return refuse_sparse(is_dense_too ? "rows are over half the bytes of the whole gradient"
+                                          : "rows are more bytes than the whole gradient",
+                             why_out);
     *why_out = is_dense_too ? "rows are at most half the bytes of the whole gradient"
                             : "rows are no more bytes than the whole gradient";
     return true;

@@ -21,7 +21,7 @@ static enum gelu_kind gelu_of(const struct pass *p)
 }
 
 /* Computes act = gelu(pre), or relu(pre)² in later models. */
-static enum status activate(const struct pass *p, int block)
+static enum status apply_activation(const struct pass *p, int block)
 {
     const struct transformer_acts_block *a = transformer_kept(p, block);
     int64_t n = p->b * p->t * model_ffn(p->dims);
@@ -45,7 +45,7 @@ static enum status activate_bwd(const struct pass *p, int block)
 
 /* Computes att = softmax(q·k/√D)·v, with [q k v] = norm1(x)·Wqkv + b; later models rotate q and
  * k. */
-static enum status attend(const struct pass *p, int block)
+static enum status compute_attention(const struct pass *p, int block)
 {
     TRY(transformer_norm_qkv(p, block));
     TRY(transformer_rotate(p, transformer_qkv(p, block), false));
@@ -53,7 +53,7 @@ static enum status attend(const struct pass *p, int block)
 }
 
 /* Computes act = gelu(pre), with pre = norm2(mid)·Wup + b. */
-static enum status expand(const struct pass *p, int block)
+static enum status project_up(const struct pass *p, int block)
 {
     const struct transformer_acts_block *a = transformer_kept(p, block);
     struct matmul_fwd fused = {.y = a->act, .act = MATMUL_ACT_GELU}, plain = {.y = a->pre};
@@ -61,15 +61,15 @@ static enum status expand(const struct pass *p, int block)
         fused.pre = a->pre;
     TRY(transformer_norm_linear(p, block, &a->norm2, TRANSFORMER_LAYER_UP,
                                 is_fused(p) ? fused : plain));
-    return is_fused(p) ? ST_OK : activate(p, block);
+    return is_fused(p) ? ST_OK : apply_activation(p, block);
 }
 
 enum status gpt2_block_fwd(const struct pass *p, int block)
 {
     const struct transformer_acts_block *a = transformer_kept(p, block);
-    TRY(attend(p, block));
+    TRY(compute_attention(p, block));
     TRY(transformer_linear_residual(p, block, TRANSFORMER_LAYER_ATT, a->mid, a->att, a->x));
-    TRY(expand(p, block));
+    TRY(project_up(p, block));
     return transformer_linear_residual(p, block, TRANSFORMER_LAYER_DOWN, a->next, a->act, a->mid);
 }
 
@@ -80,7 +80,7 @@ enum status gpt2_block_bwd(const struct pass *p, int block)
     const struct transformer_acts *m = transformer_acts(p);
     const struct transformer_acts_block *a = &m->block[block];
     struct tensor none = {0}, pre = is_fused(p) ? a->pre : none;
-    TRY(transformer_keep_or_recompute(p, block, attend, activate));
+    TRY(transformer_keep_or_recompute(p, block, compute_attention, apply_activation));
     TRY(transformer_linear_residual_bwd(p, block, TRANSFORMER_LAYER_DOWN, m->dact, a->act, pre));
     TRY(is_fused(p) ? ST_OK : activate_bwd(p, block));
     TRY(transformer_norm_linear_bwd(p, block, &a->norm2, TRANSFORMER_LAYER_UP, m->dmid, m->dx));

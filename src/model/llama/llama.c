@@ -12,7 +12,7 @@
 
 /* Computes att = softmax(q·k/√D)·v, with [q k v] = norm1(x)·Wqkv, and q and k rotated by their
  * positions. */
-static enum status attend(const struct pass *p, int block)
+static enum status compute_attention(const struct pass *p, int block)
 {
     TRY(transformer_norm_qkv(p, block));
     TRY(transformer_rotate(p, transformer_qkv(p, block), false));
@@ -20,7 +20,7 @@ static enum status attend(const struct pass *p, int block)
 }
 
 /* Computes act = silu(gate) · up, with pre = [gate up]. */
-static enum status swiglu(const struct pass *p, int block)
+static enum status apply_swiglu(const struct pass *p, int block)
 {
     const struct transformer_acts_block *a = transformer_kept(p, block);
     struct swiglu_fwd swiglu = {
@@ -32,10 +32,10 @@ enum status llama_block_fwd(const struct pass *p, int block)
 {
     const struct transformer_acts_block *a = transformer_kept(p, block);
     struct matmul_fwd gate_up = {.y = a->pre};
-    TRY(attend(p, block));
+    TRY(compute_attention(p, block));
     TRY(transformer_linear_residual(p, block, TRANSFORMER_LAYER_ATT, a->mid, a->att, a->x));
     TRY(transformer_norm_linear(p, block, &a->norm2, TRANSFORMER_LAYER_UP, gate_up));
-    TRY(swiglu(p, block));
+    TRY(apply_swiglu(p, block));
     return transformer_linear_residual(p, block, TRANSFORMER_LAYER_DOWN, a->next, a->act, a->mid);
 }
 
@@ -58,7 +58,7 @@ enum status llama_block_bwd(const struct pass *p, int block)
     const struct transformer_acts *m = transformer_acts(p);
     const struct transformer_acts_block *a = &m->block[block];
     struct tensor none = {0};
-    TRY(transformer_keep_or_recompute(p, block, attend, swiglu));
+    TRY(transformer_keep_or_recompute(p, block, compute_attention, apply_swiglu));
     TRY(transformer_linear_residual_bwd(p, block, TRANSFORMER_LAYER_DOWN, m->dact, a->act, none));
     TRY(swiglu_bwd(p, block));
     TRY(transformer_norm_linear_bwd(p, block, &a->norm2, TRANSFORMER_LAYER_UP, m->dmid, m->dx));

@@ -9,16 +9,16 @@
 
 #define PI 3.14159265358979323846
 
-/* unscaled — returns 1/θ^(2i/R), each step rounded to f32 (Su et al. 2021). */
-static float unscaled(const struct model_rope *rope, int64_t rotated, int64_t i)
+/* compute_freq — returns 1/θ^(2i/R), each step rounded to f32 (Su et al. 2021). */
+static float compute_freq(const struct model_rope *rope, int64_t rotated, int64_t i)
 {
     float exponent = (float)(2 * i) / (float)rotated;
     return 1.0F / (float)pow(rope->theta, (double)exponent);
 }
 
-/* llama3 — divides the frequencies of long waves by factor, keeps the frequencies of short waves,
- * and blends between them (Dubey et al. 2024). */
-static float llama3(const struct model_rope *rope, float freq)
+/* scale_llama3 — divides the frequencies of long waves by factor, keeps the frequencies of short
+ * waves, and blends between them (Dubey et al. 2024). */
+static float scale_llama3(const struct model_rope *rope, float freq)
 {
     double context = (double)rope->original_context;
     double wave = 2 * PI / (double)freq;
@@ -38,9 +38,9 @@ static double yarn_pair(const struct model_rope *rope, int64_t rotated, double t
            (2 * log(rope->theta));
 }
 
-/* yarn — keeps the frequencies of pairs below `low`, divides the frequencies of pairs above `high`
- * by factor, and blends between them (Peng et al. 2023). */
-static float yarn(const struct model_rope *rope, int64_t rotated, int64_t i, float freq)
+/* scale_yarn — keeps the frequencies of pairs below `low`, divides the frequencies of pairs above
+ * `high` by factor, and blends between them (Peng et al. 2023). */
+static float scale_yarn(const struct model_rope *rope, int64_t rotated, int64_t i, float freq)
 {
     double low = floor(yarn_pair(rope, rotated, rope->beta_fast)),
            high = ceil(yarn_pair(rope, rotated, rope->beta_slow));
@@ -60,15 +60,15 @@ static float yarn_scale(const struct model_rope *rope)
     return rope->factor > 1 ? (float)(0.1 * log(rope->factor) + 1) : 1;
 }
 
-static float scaled(const struct model_rope *rope, int64_t rotated, int64_t i, float freq)
+static float scale_freq(const struct model_rope *rope, int64_t rotated, int64_t i, float freq)
 {
     switch (rope->kind) {
     case MODEL_ROPE_KIND_LINEAR:
         return (float)((double)freq / rope->factor);
     case MODEL_ROPE_KIND_LLAMA3:
-        return llama3(rope, freq);
+        return scale_llama3(rope, freq);
     case MODEL_ROPE_KIND_YARN:
-        return yarn(rope, rotated, i, freq);
+        return scale_yarn(rope, rotated, i, freq);
     default:
         return freq;
     }
@@ -79,6 +79,6 @@ float rope_freq(const struct model_rope *rope, int64_t rotated, float out[ROPE_F
     ASSERTF(rotated % 2 == 0 && rotated / 2 <= ROPE_FREQ_MAX, "%lld elements rotate",
             (long long)rotated);
     for (int64_t i = 0; i < ROPE_FREQ_MAX; i++)
-        out[i] = i < rotated / 2 ? scaled(rope, rotated, i, unscaled(rope, rotated, i)) : 0;
+        out[i] = i < rotated / 2 ? scale_freq(rope, rotated, i, compute_freq(rope, rotated, i)) : 0;
     return rope->kind == MODEL_ROPE_KIND_YARN ? yarn_scale(rope) : 1;
 }

@@ -128,8 +128,8 @@ enum status transformer_embed_bwd(const struct pass *p, const struct embed_bwd *
 
 /* Copies rows of `width` numbers from the order of ranks (P,B,R) to the order of positions (B,T),
  * or back. */
-static enum status reorder(const struct pass *p, struct tensor by_rank, struct tensor by_position,
-                           int64_t width, bool is_back)
+static enum status reorder_rows(const struct pass *p, struct tensor by_rank,
+                                struct tensor by_position, int64_t width, bool is_back)
 {
     int64_t t = transformer_tokens(p);
     for (int i = 0; i < 2 * p->context->ranks; i++) {
@@ -156,12 +156,12 @@ static struct tensor own_place(const struct pass *p, struct tensor exchange, int
 
 /* Gathers the rows of all ranks in `exchange`, which has own rows at their place, and copies them
  * to `positions`. */
-static enum status gather(const struct pass *p, struct tensor exchange, struct tensor positions,
-                          int64_t width)
+static enum status gather_rows(const struct pass *p, struct tensor exchange,
+                               struct tensor positions, int64_t width)
 {
     TRY(p->context->gather(p->context->arg, p->stream, own_place(p, exchange, width), &exchange,
                            p->b * transformer_tokens(p) * width));
-    return reorder(p, exchange, positions, width, false);
+    return reorder_rows(p, exchange, positions, width, false);
 }
 
 /* ---- keys and values ---- */
@@ -197,7 +197,7 @@ enum status transformer_all_gather_kv(const struct pass *p, struct tensor qkv, s
     *kv = m->kv;
     *own = own_runs(p);
     TRY(copy_kv(p, qkv, own_place(p, m->exchange, kv_width(p)), false));
-    return gather(p, m->exchange, m->kv, kv_width(p));
+    return gather_rows(p, m->exchange, m->kv, kv_width(p));
 }
 
 /* The sums by rank overwrite kv, and own sums are written to `exchange` again. */
@@ -206,7 +206,7 @@ enum status transformer_reduce_scatter_kv(const struct pass *p, struct tensor dq
     const struct transformer_acts *m = transformer_acts(p);
     if (transformer_has_all_tokens(p))
         return ST_OK;
-    TRY(reorder(p, m->kv, m->exchange, kv_width(p), true));
+    TRY(reorder_rows(p, m->kv, m->exchange, kv_width(p), true));
     TRY(p->context->scatter_sum(p->context->arg, p->stream, m->exchange, m->kv,
                                 p->b * transformer_tokens(p) * kv_width(p)));
     return copy_kv(p, dqkv, m->exchange, true);
@@ -223,7 +223,7 @@ struct tensor transformer_own_spans(const struct pass *p, struct tensor whole)
 enum status transformer_all_gather_spans(const struct pass *p, struct tensor whole)
 {
     struct tensor exchange = {transformer_acts(p)->exchange.data, whole.dtype};
-    return transformer_has_all_tokens(p) ? ST_OK : gather(p, exchange, whole, 2);
+    return transformer_has_all_tokens(p) ? ST_OK : gather_rows(p, exchange, whole, 2);
 }
 
 enum status transformer_slice_spans(const struct pass *p, struct tensor whole, struct tensor *out)

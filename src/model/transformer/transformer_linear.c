@@ -128,8 +128,8 @@ static enum matmul_layout layout_of(const struct pass *p)
 }
 
 /* Computes how.y = how.x·W, with the bias and epilogue of `how`. */
-static enum status multiply(const struct pass *p, struct transformer_linear l,
-                            struct matmul_fwd how)
+static enum status multiply_weights(const struct pass *p, struct transformer_linear l,
+                                    struct matmul_fwd how)
 {
     how.w = transformer_w(p, l.w);
     how.n = p->b * p->t;
@@ -144,7 +144,7 @@ enum status transformer_linear(const struct pass *p, int block, enum transformer
 {
     struct transformer_linear l = transformer_params_linear(p->dims, block, layer);
     how.b = transformer_w(p, l.b);
-    return multiply(p, l, how);
+    return multiply_weights(p, l, how);
 }
 
 static enum status linear_bwd_w(const struct pass *p, int block, enum transformer_layer layer,
@@ -229,7 +229,7 @@ enum status transformer_linear_residual(const struct pass *p, int block,
         .y = y, .x = m->y, .b = transformer_w(p, l.b), .residual = residual, .dropout = dropout};
     if (transformer_has_all_rows(p) && (dropout.p <= 0 || transformer_has_all_tokens(p)))
         return transformer_linear(p, block, layer, all);
-    TRY(multiply(p, l, sum));
+    TRY(multiply_weights(p, l, sum));
     TRY(transformer_reduce_scatter_rows(p));
     return transformer_branch_add(p, add);
 }

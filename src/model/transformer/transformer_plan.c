@@ -35,7 +35,7 @@ static int64_t own_rows(const struct transformer_acts *m, const struct model_dim
     return m->b * m->t / model_tensor_ranks(dims);
 }
 
-static struct tensor take(struct arena *a, int64_t elems, enum dtype dtype)
+static struct tensor allocate_tensor(struct arena *a, int64_t elems, enum dtype dtype)
 {
     return (struct tensor){arena_take(a, (size_t)elems * dtype_bytes(dtype)), dtype};
 }
@@ -54,19 +54,19 @@ static void take_attention(struct transformer_acts_block *out, struct arena *fro
                            const struct transformer_acts *m, const struct model_dims *dims)
 {
     int64_t n = m->b * m->t;
-    out->qkv = take(from, n * transformer_params_qkv(dims), m->dtype);
+    out->qkv = allocate_tensor(from, n * transformer_params_qkv(dims), m->dtype);
     if (dims->features.has_qk_norm)
-        out->raw = take(from, n * transformer_params_qkv(dims), m->dtype);
-    out->att = take(from, n * transformer_params_att(dims), m->dtype);
-    out->lse = take(from, n * dims->heads, DTYPE_F32);
+        out->raw = allocate_tensor(from, n * transformer_params_qkv(dims), m->dtype);
+    out->att = allocate_tensor(from, n * transformer_params_att(dims), m->dtype);
+    out->lse = allocate_tensor(from, n * dims->heads, DTYPE_F32);
 }
 
 static void take_norm(struct transformer_norm *out, struct arena *from,
                       const struct transformer_acts *m, const struct model_dims *dims)
 {
     if (dims->features.norm == MODEL_NORM_LAYER)
-        out->mean = take(from, own_rows(m, dims), DTYPE_F32);
-    out->rstd = take(from, own_rows(m, dims), DTYPE_F32);
+        out->mean = allocate_tensor(from, own_rows(m, dims), DTYPE_F32);
+    out->rstd = allocate_tensor(from, own_rows(m, dims), DTYPE_F32);
 }
 
 static void take_rest(struct transformer_acts_block *out, struct arena *from,
@@ -74,9 +74,9 @@ static void take_rest(struct transformer_acts_block *out, struct arena *from,
 {
     take_norm(&out->norm1, from, m, dims);
     if (!dims->features.is_parallel)
-        out->mid = take(from, own_rows(m, dims) * dims->embed, m->dtype);
+        out->mid = allocate_tensor(from, own_rows(m, dims) * dims->embed, m->dtype);
     take_norm(&out->norm2, from, m, dims);
-    out->pre = take(from, m->b * m->t * transformer_params_up(dims), m->dtype);
+    out->pre = allocate_tensor(from, m->b * m->t * transformer_params_up(dims), m->dtype);
 }
 
 /* way_of — returns the recomputation of a block of the dimensions; without gradients nothing is
@@ -104,18 +104,19 @@ static void plan_blocks(struct transformer_acts *m, const struct model_dims *dim
         struct transformer_acts_block *block = &m->block[i];
         *block = shared;
         block->recompute = way_of(m, dims, recompute, i);
-        block->x = m->want_grad || i < 2 ? take(acts, own * c, m->dtype) : m->block[i - 2].x;
+        block->x =
+            m->want_grad || i < 2 ? allocate_tensor(acts, own * c, m->dtype) : m->block[i - 2].x;
         if (block->recompute < MODEL_RECOMPUTE_ATTENTION)
             take_attention(block, acts, m, dims);
         if (block->recompute < MODEL_RECOMPUTE_BLOCK)
             take_rest(block, acts, m, dims);
         if (block->recompute < MODEL_RECOMPUTE_LIGHT) {
-            block->norm1.y = take(acts, own * c, m->dtype);
-            block->norm2.y = take(acts, own * c, m->dtype);
-            block->act = take(acts, m->b * m->t * model_ffn(dims), m->dtype);
+            block->norm1.y = allocate_tensor(acts, own * c, m->dtype);
+            block->norm2.y = allocate_tensor(acts, own * c, m->dtype);
+            block->act = allocate_tensor(acts, m->b * m->t * model_ffn(dims), m->dtype);
         }
     }
-    m->out = m->want_grad || dims->layers < 2 ? take(acts, own * c, m->dtype)
+    m->out = m->want_grad || dims->layers < 2 ? allocate_tensor(acts, own * c, m->dtype)
                                               : m->block[dims->layers - 2].x;
 }
 
@@ -176,8 +177,8 @@ static void take_exchange(struct transformer_acts *m, const struct model_dims *d
             elems = m->b * m->t * ranks * (kv > logits ? kv : logits);
     if (ranks == 1)
         return;
-    m->exchange = take(scratch, elems, m->dtype);
-    m->kv = take(scratch, elems, m->dtype);
+    m->exchange = allocate_tensor(scratch, elems, m->dtype);
+    m->kv = allocate_tensor(scratch, elems, m->dtype);
 }
 
 /* check_rows — checks that own rows of a pass of one sample are a share that the ranks can
@@ -220,19 +221,19 @@ enum status model_plan(const struct model_dims *dims, int64_t b, int64_t t,
     m->block = (struct transformer_acts_block *)(m + 1);
     int64_t n = b * t, own = own_rows(m, dims), c = dims->embed;
     take_norm(&m->norm, acts, m, dims);
-    m->y = take(scratch, own * c, dtype);
+    m->y = allocate_tensor(scratch, own * c, dtype);
     if (want_grad)
-        m->dmid = m->dx = take(scratch, own * c, dtype);
+        m->dmid = m->dx = allocate_tensor(scratch, own * c, dtype);
     if (want_grad && dims->features.is_parallel)
-        m->dmid = take(scratch, own * c, dtype);
-    m->rows = own < n ? take(scratch, n * c, dtype) : m->y;
+        m->dmid = allocate_tensor(scratch, own * c, dtype);
+    m->rows = own < n ? allocate_tensor(scratch, n * c, dtype) : m->y;
     take_exchange(m, dims, scratch);
     if (transformer_params_rotated(dims) > 0)
-        m->rope = take(scratch, t * transformer_params_rotated(dims), DTYPE_F32);
+        m->rope = allocate_tensor(scratch, t * transformer_params_rotated(dims), DTYPE_F32);
     plan_logits(m, dims);
     if (own < n && m->stats_stride > 0)
-        m->stats = take(scratch, model_tensor_ranks(dims) * m->stats_stride, DTYPE_F32);
-    m->wide = take(scratch, wide_elems(m, dims), dtype);
+        m->stats = allocate_tensor(scratch, model_tensor_ranks(dims) * m->stats_stride, DTYPE_F32);
+    m->wide = allocate_tensor(scratch, wide_elems(m, dims), dtype);
     m->datt = tensor_at(m->wide, n * transformer_params_qkv(dims));
     m->dact = tensor_at(m->wide, n * act_at(dims));
     plan_blocks(m, dims, recompute, acts, scratch);
@@ -247,7 +248,7 @@ void model_plan_kv_cache(const struct model_dims *dims, struct model_acts *plan,
     ASSERTF(m->b == 1 && !m->want_grad, "b %lld", (long long)m->b);
     /* the first block keeps the shared qkv */
     for (int64_t i = 1; i < dims->layers; i++)
-        m->block[i].qkv = take(acts, m->t * transformer_params_qkv(dims), m->dtype);
+        m->block[i].qkv = allocate_tensor(acts, m->t * transformer_params_qkv(dims), m->dtype);
 }
 
 void model_plan_free(struct model_acts *acts) { free(acts); }

@@ -80,8 +80,8 @@ static enum status take_copy(struct checkpoint_async *s)
     return ST_OK;
 }
 
-/* plan — Decides whether there is a copy. */
-static enum status plan(struct checkpoint_async *s)
+/* plan_copy — Decides whether there is a copy. */
+static enum status plan_copy(struct checkpoint_async *s)
 {
     enum checkpoint_async_mode mode = s->config.mode;
     int64_t bytes = copy_bytes(s);
@@ -106,7 +106,7 @@ enum status checkpoint_async_open(const struct checkpoint_async_config *config,
 {
     struct checkpoint_async *s = memory_new(1, sizeof *s);
     s->config = *config;
-    enum status st = plan(s);
+    enum status st = plan_copy(s);
     if (st == ST_OK)
         *out = s;
     else
@@ -134,9 +134,9 @@ static void *write_copy(void *arg)
     return NULL;
 }
 
-/* start — Starts the thread. It blocks signals, which are for the training thread; faults stay with
- * the thread that caused them. */
-static int start(struct checkpoint_async *s)
+/* start_thread — Starts the thread. It blocks signals, which are for the training thread; faults
+ * stay with the thread that caused them. */
+static int start_thread(struct checkpoint_async *s)
 {
     static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP};
     sigset_t set, old_mask;
@@ -151,8 +151,8 @@ static int start(struct checkpoint_async *s)
     return error;
 }
 
-/* note — Records the end of a write, on the caller's thread. */
-static enum status note(struct checkpoint_async *s, enum status st)
+/* record_result — Records the end of a write, on the caller's thread. */
+static enum status record_result(struct checkpoint_async *s, enum status st)
 {
     struct checkpoint_async_last *last = s->config.last;
     double ms = (double)(clock_ms() - s->begin_ms);
@@ -171,24 +171,24 @@ static enum status note(struct checkpoint_async *s, enum status st)
     return ST_OK;
 }
 
-/* warn — Logs a failed save, and goes on: a disk that is full now may have space later. */
-static void warn(const struct checkpoint_async *s)
+/* warn_failure — Logs a failed save, and goes on: a disk that is full now may have space later. */
+static void warn_failure(const struct checkpoint_async *s)
 {
     LOG_WARN("checkpoint of step %" PRId64 " failed, training goes on: %s", s->progress.step,
              status_message());
     status_clear();
 }
 
-/* collect — Joins the thread, which has ended or is about to. */
-static void collect(struct checkpoint_async *s)
+/* join_thread — Joins the thread, which has ended or is about to. */
+static void join_thread(struct checkpoint_async *s)
 {
     int error = pthread_join(s->thread, NULL);
     ASSERTF(error == 0, "join: %s", strerror(error));
     s->is_writing = false;
     if (s->st != ST_OK)
         status_restore(&s->why);
-    if (note(s, s->st) != ST_OK)
-        warn(s);
+    if (record_result(s, s->st) != ST_OK)
+        warn_failure(s);
 }
 
 static void wait_for_writing(struct checkpoint_async *s)
@@ -202,7 +202,7 @@ static void wait_for_writing(struct checkpoint_async *s)
         clock_sleep_ms(WAIT_MS);
     }
     if (s->is_writing)
-        collect(s);
+        join_thread(s);
 }
 
 static enum status copy_state(struct checkpoint_async *s)
@@ -229,7 +229,7 @@ static enum status write_now(struct checkpoint_async *s)
         st = checkpoint_save(s->config.checkpoint, &s->progress, NULL, NULL, s->path,
                              sizeof s->path);
     s->config.last->stall_ms = (double)(clock_ns() - begin_ns) / 1e6;
-    return note(s, st);
+    return record_result(s, st);
 }
 
 static enum status write_async(struct checkpoint_async *s)
@@ -237,8 +237,8 @@ static enum status write_async(struct checkpoint_async *s)
     int64_t begin_ns = clock_ns();
     enum status st = copy_state(s);
     if (st != ST_OK)
-        return note(s, st);
-    int error = start(s);
+        return record_result(s, st);
+    int error = start_thread(s);
     s->config.last->stall_ms = (double)(clock_ns() - begin_ns) / 1e6;
     if (error == 0)
         return ST_OK;
@@ -253,7 +253,7 @@ bool checkpoint_async_is_writing(const struct checkpoint_async *s) { return s->i
 void checkpoint_async_poll(struct checkpoint_async *s)
 {
     if (s->is_writing && atomic_load_explicit(&s->done, memory_order_acquire))
-        collect(s);
+        join_thread(s);
 }
 
 bool checkpoint_async_save(struct checkpoint_async *s, const struct checkpoint_progress *progress,
@@ -278,7 +278,7 @@ bool checkpoint_async_save(struct checkpoint_async *s, const struct checkpoint_p
     s->progress = *progress;
     s->begin_ms = clock_ms();
     if ((s->is_async && s->copy ? write_async(s) : write_now(s)) != ST_OK)
-        warn(s);
+        warn_failure(s);
     last->stall_ms = (double)(clock_ns() - begin_ns) / 1e6;
     return true;
 }

@@ -120,9 +120,9 @@ static float *own_part(const struct checkpoint *s, int part)
     return step_part(s->step, part);
 }
 
-/* lock — Tries for a moment: a worker survives a killed supervisor briefly, and must not make a run
- * fail that starts immediately. */
-static enum status lock(struct checkpoint *s)
+/* lock_dir — Tries for a moment: a worker survives a killed supervisor briefly, and must not make a
+ * run fail that starts immediately. */
+static enum status lock_dir(struct checkpoint *s)
 {
     int64_t until_ms = clock_ms() + LOCK_WAIT_MS;
     enum status st = ckpt_lock(s->dir, &s->lock);
@@ -138,7 +138,7 @@ enum status checkpoint_open(const struct checkpoint_config *config, struct check
     struct checkpoint *s = memory_new(1, sizeof *s);
     s->config = *config;
     text_copy(s->dir, sizeof s->dir, config->dir);
-    enum status st = lock(s);
+    enum status st = lock_dir(s);
     if (st == ST_OK)
         *out = s;
     else
@@ -205,9 +205,9 @@ static void add_difference(void *arg, const char *key, const char *was, const ch
              is ? is : "not set");
 }
 
-/* compare — Lists the differences. The caller frees the text. */
-static struct differences compare(const char *was_json, const char *is_json,
-                                  bool (*is_wanted)(const char *key))
+/* list_differences — Lists the differences. The caller frees the text. */
+static struct differences list_differences(const char *was_json, const char *is_json,
+                                           bool (*is_wanted)(const char *key))
 {
     struct differences d = {.is_wanted = is_wanted};
     if (!config_diff_each(was_json, is_json, add_difference, &d)) {
@@ -224,7 +224,7 @@ static enum status check_settings(const struct checkpoint *s, const struct ckpt 
                                   const char *remedy)
 {
     struct differences d =
-        compare(ckpt_meta(ckpt)->settings_json, s->config.settings_json, is_wanted);
+        list_differences(ckpt_meta(ckpt)->settings_json, s->config.settings_json, is_wanted);
     enum status st = d.n == 0 ? ST_OK
                               : FAIL(ST_BAD_SETTING,
                                      "checkpoint %s %s: %s%s, another CHECKPOINT_DIR, or "
@@ -237,7 +237,7 @@ static enum status check_settings(const struct checkpoint *s, const struct ckpt 
 static enum status check_optimizer(const struct checkpoint *s, const struct ckpt *ckpt)
 {
     struct differences d =
-        compare(ckpt_meta(ckpt)->settings_json, s->config.settings_json, is_of_optimizer);
+        list_differences(ckpt_meta(ckpt)->settings_json, s->config.settings_json, is_of_optimizer);
     text_free(&d.text);
     if (d.was_normuon)
         return FAIL(ST_BAD_SETTING,
@@ -253,7 +253,7 @@ static enum status check_optimizer(const struct checkpoint *s, const struct ckpt
 static void warn_differences(const struct checkpoint *s, const struct ckpt *ckpt)
 {
     const struct ckpt_meta *meta = ckpt_meta(ckpt);
-    struct differences d = compare(meta->settings_json, s->config.settings_json, is_any);
+    struct differences d = list_differences(meta->settings_json, s->config.settings_json, is_any);
     if (d.n > 0)
         LOG_WARN("settings differ from those of checkpoint %s: %s; training continues with the new "
                  "settings, so its losses differ from those of an uninterrupted run",
@@ -295,9 +295,9 @@ static enum status check_parts(const struct checkpoint *s, const struct ckpt *ck
                 ckpt_path(ckpt), (long long)was, (long long)(is > 0 ? is : 1), (long long)was);
 }
 
-/* check — Checks that the model and the optimiser's state fit. Other differences are logged as
- * warnings. */
-static enum status check(const struct checkpoint *s, const struct ckpt *ckpt)
+/* check_compatibility — Checks that the model and the optimiser's state fit. Other differences are
+ * logged as warnings. */
+static enum status check_compatibility(const struct checkpoint *s, const struct ckpt *ckpt)
 {
     const struct ckpt_meta *meta = ckpt_meta(ckpt);
     char here[sizeof meta->model_json];
@@ -305,7 +305,7 @@ static enum status check(const struct checkpoint *s, const struct ckpt *ckpt)
     /* reports features that this version does not have */
     TRY(load_dims_parse(meta->model_json, &was));
     TRY(load_dims_json(s->config.dims, here, sizeof here));
-    struct differences d = compare(meta->model_json, here, is_dimension);
+    struct differences d = list_differences(meta->model_json, here, is_dimension);
     enum status st = d.n == 0 ? ST_OK
                               : FAIL(ST_BAD_SETTING,
                                      "checkpoint %s holds another model: %s; use the same MODEL, "
@@ -362,9 +362,9 @@ static enum status find_schedule(const struct checkpoint *s, struct lr_schedule_
     return ST_OK;
 }
 
-/* take — Checks the checkpoint that was found, and returns its progress and path. */
-static enum status take(struct checkpoint *s, struct checkpoint_progress *progress, char *path,
-                        size_t path_cap)
+/* load_progress — Checks the checkpoint that was found, and returns its progress and path. */
+static enum status load_progress(struct checkpoint *s, struct checkpoint_progress *progress,
+                                 char *path, size_t path_cap)
 {
     if (!s->found) {
         /* No checkpoint is valid: fails unless there is none at all. A new run next to damaged
@@ -380,7 +380,7 @@ static enum status take(struct checkpoint *s, struct checkpoint_progress *progre
             "restore one from a backup, or set RESUME=never to move them aside and start anew",
             s->dir, count, count == 1 ? "" : "s");
     }
-    TRY(check(s, s->found));
+    TRY(check_compatibility(s, s->found));
     TRY(keep_marks(s, ckpt_meta(s->found)));
     const struct ckpt_meta *meta = ckpt_meta(s->found);
     *progress =
@@ -407,7 +407,7 @@ enum status checkpoint_find(struct checkpoint *s, struct checkpoint_progress *pr
         TRY(ckpt_find_newest(s->dir, INT64_MAX, &s->config.heartbeat, &s->found));
     else
         TRY(ckpt_open_newest(s->dir, &s->config.heartbeat, &s->found));
-    TRY(take(s, progress, path, path_cap));
+    TRY(load_progress(s, progress, path, path_cap));
     *found_out = s->found != NULL;
     return ST_OK;
 }
@@ -421,7 +421,7 @@ enum status checkpoint_verify(struct checkpoint *s, struct checkpoint_progress *
     ckpt_close(s->found);
     s->found = NULL;
     TRY(ckpt_open_newest(s->dir, &s->config.heartbeat, &s->found));
-    TRY(take(s, progress, path, path_cap));
+    TRY(load_progress(s, progress, path, path_cap));
     *found_out = s->found != NULL;
     return ST_OK;
 }
@@ -464,8 +464,9 @@ static void *dest_of(void *arg, const char *part, const struct safetensors_entry
     return NULL;
 }
 
-/* fill — Reads directly into the step's memory, and zeroes it if the checkpoint is damaged. */
-static enum status fill(struct checkpoint *s)
+/* read_state — Reads directly into the step's memory, and zeroes it if the checkpoint is
+ * damaged. */
+static enum status read_state(struct checkpoint *s)
 {
     struct ckpt_fill to = {dest_of, s};
     struct stream *stream = step_stream(s->step);
@@ -491,7 +492,7 @@ static enum status fill_newest(struct checkpoint *s, struct checkpoint_progress 
                                char *path, size_t path_cap)
 {
     for (;;) {
-        enum status st = fill(s);
+        enum status st = read_state(s);
         if (st != ST_BAD_DATA)
             return st;
         LOG_WARN("skipping a damaged checkpoint: %s", status_message());
@@ -499,7 +500,7 @@ static enum status fill_newest(struct checkpoint *s, struct checkpoint_progress 
         ckpt_close(s->found);
         s->found = NULL;
         TRY(ckpt_find_newest(s->dir, below, &s->config.heartbeat, &s->found));
-        TRY(take(s, progress, path, path_cap));
+        TRY(load_progress(s, progress, path, path_cap));
         if (!s->found)
             return FAIL(ST_BAD_DATA,
                         "CHECKPOINT_DIR=%s: its checkpoints were removed while they were read",

@@ -68,9 +68,9 @@ int step_local_feed_ranks(const struct step_core *s)
 
 /* ---- open and close ---- */
 
-/* split — Makes a comm of n ranks of the world: `first` and the following ones, `apart` ranks
+/* split_comm — Makes a comm of n ranks of the world: `first` and the following ones, `apart` ranks
  * apart. */
-static enum status split(struct comm *world, int first, int apart, int n, struct comm **out)
+static enum status split_comm(struct comm *world, int first, int apart, int n, struct comm **out)
 {
     int *ranks = memory_new((size_t)n, sizeof *ranks);
     for (int i = 0; i < n; i++)
@@ -88,13 +88,13 @@ enum status step_local_open(struct step_core *s)
     l->world = s->config.comm;
     s->config.comm = NULL; /* the step opens a comm of one rank */
     if (l->ranks > 1)
-        TRY(split(l->world, l->replica * l->ranks, 1, l->ranks, &l->inside));
+        TRY(split_comm(l->world, l->replica * l->ranks, 1, l->ranks, &l->inside));
     if (l->ranks > 1)
         s->config.comm = l->inside;
     if (l->ranks == 1)
         l->across = l->world;
     else
-        TRY(split(l->world, l->rank, l->ranks, l->replicas, &l->across));
+        TRY(split_comm(l->world, l->rank, l->ranks, l->replicas, &l->across));
     return ST_OK;
 }
 
@@ -105,8 +105,8 @@ struct part_extent step_local_part(const struct step_core *s, int owner)
     return part_extent(s->table.total_elems, s->local.ranks, owner);
 }
 
-/* rounds — Returns true if differences are sent as bf16. */
-static bool rounds(const struct step_core *s)
+/* sends_bf16 — Returns true if differences are sent as bf16. */
+static bool sends_bf16(const struct step_core *s)
 {
     return s->local.replicas > 1 && s->config.local.compress == GRAD_COMPRESS_KIND_BF16;
 }
@@ -115,12 +115,12 @@ static int64_t memory_bytes(const struct step_core *s)
 {
     const int64_t own = step_local_part(s, s->local.rank).elems,
                   elems = 3 * own + (has_chunk(&s->local) ? STATE_RANGE_ELEMS : 0);
-    return elems * (int64_t)sizeof(float) + (rounds(s) ? own * (int64_t)sizeof(uint16_t) : 0);
+    return elems * (int64_t)sizeof(float) + (sends_bf16(s) ? own * (int64_t)sizeof(uint16_t) : 0);
 }
 
 /* ---- compression ---- */
 
-static bool quantises(const struct step_core *s)
+static bool sends_quantised(const struct step_core *s)
 {
     return s->local.replicas > 1 && grad_compress_quantises(s->config.local.compress);
 }
@@ -142,7 +142,7 @@ static struct grad_compress_config compress_config(const struct step_core *s)
 
 static int64_t plan_compress(const struct step_core *s)
 {
-    if (!quantises(s))
+    if (!sends_quantised(s))
         return 0;
     const struct grad_compress_config config = compress_config(s);
     const int64_t bytes = config.buckets_n > 0 ? grad_compress_plan(&config, s->local.replica,
@@ -187,9 +187,9 @@ enum status step_local_take(struct step_core *s)
     l->momentum = l->outer + l->own.elems;
     l->work = l->momentum + l->own.elems;
     l->chunk = has_chunk(l) ? l->work + l->own.elems : NULL;
-    if (rounds(s))
+    if (sends_bf16(s))
         l->sent = (uint16_t *)(l->work + l->own.elems + (has_chunk(l) ? STATE_RANGE_ELEMS : 0));
-    if (!quantises(s))
+    if (!sends_quantised(s))
         return ST_OK;
     enum status st = ST_OK;
     l->compress_bytes = plan_compress(s);
@@ -221,8 +221,8 @@ struct group {
     int first, apart, n;
 };
 
-static void tell(const struct step_dry_listener *listener, struct group g,
-                 enum step_dry_call_kind kind, int64_t bytes, double times)
+static void report_call(const struct step_dry_listener *listener, struct group g,
+                        enum step_dry_call_kind kind, int64_t bytes, double times)
 {
     int *ranks = memory_new((size_t)g.n, sizeof *ranks);
     for (int i = 0; i < g.n; i++)
@@ -247,7 +247,8 @@ void step_local_dry_tell(const struct step_core *s, const struct step_dry_listen
         return;
     const struct group all = {0, 1, l->replicas * l->ranks},
                        across = {l->rank, l->ranks, l->replicas};
-    tell(listener, all, STEP_DRY_CALL_ALL_REDUCE, STEP_LOCAL_SUMS * (int64_t)sizeof(double), 1);
+    report_call(listener, all, STEP_DRY_CALL_ALL_REDUCE, STEP_LOCAL_SUMS * (int64_t)sizeof(double),
+                1);
     if (grad_compress_quantises(c->compress)) {
         /* As grad/compress.h exchanges a bucket: parts, then sums. */
         const double times = 1 / (double)c->steps;
@@ -256,11 +257,12 @@ void step_local_dry_tell(const struct step_core *s, const struct step_dry_listen
                                     ? across.n * (int64_t)GRAD_COMPRESS_LENGTH_BYTES
                                     : 0;
         if (lengths > 0)
-            tell(listener, across, STEP_DRY_CALL_ALL_GATHER, lengths, 2 * times);
-        tell(listener, across, STEP_DRY_CALL_ALL_TO_ALL, across.n * part, times);
-        tell(listener, across, STEP_DRY_CALL_ALL_GATHER, across.n * part, times);
+            report_call(listener, across, STEP_DRY_CALL_ALL_GATHER, lengths, 2 * times);
+        report_call(listener, across, STEP_DRY_CALL_ALL_TO_ALL, across.n * part, times);
+        report_call(listener, across, STEP_DRY_CALL_ALL_GATHER, across.n * part, times);
     } else
-        tell(listener, across, STEP_DRY_CALL_ALL_REDUCE, elems * elem_bytes, 1 / (double)c->steps);
+        report_call(listener, across, STEP_DRY_CALL_ALL_REDUCE, elems * elem_bytes,
+                    1 / (double)c->steps);
 }
 
 /* ---- every step ---- */

@@ -24,7 +24,7 @@ static bool keeps_residual(const struct step_local_config *c, int replicas)
     return replicas > 1 && grad_compress_quantises(c->compress);
 }
 
-static int count(int parts, int replicas, bool has_residual, bool is_apart)
+static int count_state_parts(int parts, int replicas, bool has_residual, bool is_apart)
 {
     return parts + 1 + (replicas - 1) * (parts - 1) + (has_residual ? replicas + 1 : 0) +
            (is_apart ? replicas : 0);
@@ -34,16 +34,16 @@ int step_local_state_parts_of(const struct step_config *c, int ranks)
 {
     const int parts = 1 + optim_moments(&c->optim),
               each = c->local.replica_ranks > 0 ? c->local.replica_ranks : ranks;
-    return c->local.steps > 0
-               ? count(parts, ranks / each, keeps_residual(&c->local, ranks / each), true)
-               : parts;
+    return c->local.steps > 0 ? count_state_parts(parts, ranks / each,
+                                                  keeps_residual(&c->local, ranks / each), true)
+                              : parts;
 }
 
 static int count_parts(const struct state *state, bool is_apart)
 {
     const struct step_core *s = state->arg;
-    return count(step_parts(s->step), s->local.replicas,
-                 keeps_residual(&s->config.local, s->local.replicas), is_apart);
+    return count_state_parts(step_parts(s->step), s->local.replicas,
+                             keeps_residual(&s->config.local, s->local.replicas), is_apart);
 }
 
 /* tell_last — Describes the i-th of the parts after all moments. */
@@ -62,7 +62,7 @@ static struct state_part tell_last(const struct step_core *s, int i)
 static struct state_part tell_part(const struct step_core *s, int part)
 {
     const int parts = step_parts(s->step), rest = part - parts - 1,
-              first_last = count(parts, s->local.replicas, false, false);
+              first_last = count_state_parts(parts, s->local.replicas, false, false);
     if (part == 0)
         return (struct state_part){.kind = STATE_OUTER};
     if (part == parts)
@@ -118,10 +118,10 @@ static bool is_residual(const struct chunk *c)
     return c->part.kind == STATE_RESIDUAL || c->part.kind == STATE_RESIDUAL_SUM;
 }
 
-/* narrow — Narrows a holding to one bucket; of the residuals of sums, also to the part of one rank
- * among the replicas. at: element in the owner's part, which has `all` elements. */
-static void narrow(const struct step_core *s, const struct chunk *c, int64_t at, int64_t all,
-                   struct holding *h)
+/* narrow_to_bucket — Narrows a holding to one bucket; of the residuals of sums, also to the part of
+ * one rank among the replicas. at: element in the owner's part, which has `all` elements. */
+static void narrow_to_bucket(const struct step_core *s, const struct chunk *c, int64_t at,
+                             int64_t all, struct holding *h)
 {
     const int64_t each = STEP_LOCAL_BUCKET_ELEMS, bucket = at / each, in = at - bucket * each,
                   elems = least(all - bucket * each, each);
@@ -150,15 +150,17 @@ static struct holding holding_at(const struct step_core *s, const struct chunk *
         part = step_local_part(s, ++h.rank);
     h.n = least(c->n - skip, part.first + part.elems - at);
     if (is_residual(c))
-        narrow(s, c, at - part.first, part.elems, &h);
+        narrow_to_bucket(s, c, at - part.first, part.elems, &h);
     else
         h.values =
             (c->part.kind == STATE_OUTER ? s->local.outer : s->local.momentum) + at - part.first;
     return h;
 }
 
-/* carry — Sends elements from the rank that has them to rank 0, or in the other direction. */
-static enum status carry(struct step_core *s, const struct holding *h, bool is_write, float *values)
+/* transfer_values — Sends elements from the rank that has them to rank 0, or in the other
+ * direction. */
+static enum status transfer_values(struct step_core *s, const struct holding *h, bool is_write,
+                                   float *values)
 {
     const int holder = h->replica * s->local.ranks + h->rank, self = world_rank(s);
     if (self != holder && self != 0)
@@ -178,7 +180,7 @@ static enum status carry_all(struct step_core *s, const struct chunk *c, bool is
     struct holding h;
     for (int64_t at = 0; at < c->n; at += h.n) {
         h = holding_at(s, c, at);
-        TRY(carry(s, &h, is_write, c->values + at));
+        TRY(transfer_values(s, &h, is_write, c->values + at));
     }
     return ST_OK;
 }

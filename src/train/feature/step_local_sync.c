@@ -59,8 +59,8 @@ enum status step_local_sync_fill(struct step_core *s)
     return s->local.is_on ? read_own(s, s->local.outer) : ST_OK;
 }
 
-/* share — Replaces the replica's own parameters by the outer ones. */
-static enum status share(struct step_core *s)
+/* copy_outer_params — Replaces the replica's own parameters by the outer ones. */
+static enum status copy_outer_params(struct step_core *s)
 {
     const struct step_local *l = &s->local;
     if (!l->chunk)
@@ -120,7 +120,7 @@ enum status step_local_sync(struct step *step, int64_t steps_done, bool is_last,
     step_local_sync_mean(l->replicas, l->work, l->own.elems);
     step_heartbeat(s);
     step_local_sync_update(&rule, l->outer, l->momentum, l->work, l->own.elems);
-    TRY(share(s));
+    TRY(copy_outer_params(s));
     r->outer_steps++;
     (void)step_add_waits(s, r);
     return ST_OK;

@@ -67,9 +67,9 @@ struct step_shard_trace *step_shard_check_trace(struct step_shard_check *k,
 
 /* ---- passes ---- */
 
-/* completes — Returns true if this micro-batch completes the gradient of a shard that is compared;
- * in a step without a comparison, of the last shard. */
-static bool completes(const struct step_shard_check *k, const struct step_micro *m)
+/* completes_shard — Returns true if this micro-batch completes the gradient of a shard that is
+ * compared; in a step without a comparison, of the last shard. */
+static bool completes_shard(const struct step_shard_check *k, const struct step_micro *m)
 {
     if (!step_shard_check_is_due(k))
         return m->is_last;
@@ -86,7 +86,7 @@ static enum status unit_bwd(void *self, const struct step_micro *m, int unit)
     const bool is_due = step_shard_check_is_due(k),
                is_hit = f->passes & pass && f->give == 0 && f->unit == unit;
     struct pass p = {0};
-    if ((!is_due && !is_hit) || !completes(k, m))
+    if ((!is_due && !is_hit) || !completes_shard(k, m))
         return ST_OK;
     store_bind(s->store, &p);
     if (!m->is_check)
@@ -99,9 +99,9 @@ static enum status unit_bwd(void *self, const struct step_micro *m, int unit)
     return is_due ? step_shard_trace_unit(k, &p, unit) : ST_OK;
 }
 
-/* passes — Runs the passes of a shard whose first sample in the global batch is `sample`. */
-static enum status passes(struct step_core *s, const struct step_now *now,
-                          const struct batch *batch, int64_t sample, struct step_result *r)
+/* run_passes — Runs the passes of a shard whose first sample in the global batch is `sample`. */
+static enum status run_passes(struct step_core *s, const struct step_now *now,
+                              const struct batch *batch, int64_t sample, struct step_result *r)
 {
     for (int64_t first = 0; first < step_shards_each(s); first += s->config.batch_samples) {
         const struct step_micro m = {.first = first, .is_check = true};
@@ -115,9 +115,9 @@ static enum status passes(struct step_core *s, const struct step_now *now,
     return ST_OK;
 }
 
-/* compute — Computes any shard, only for its trace. */
-static enum status compute(struct step_shard_check *k, int shard, enum step_shard_pass pass,
-                           struct step_result *r, uint64_t *sum_out)
+/* compute_shard — Computes any shard, only for its trace. */
+static enum status compute_shard(struct step_shard_check *k, int shard, enum step_shard_pass pass,
+                                 struct step_result *r, uint64_t *sum_out)
 {
     struct step_core *s = k->s;
     struct step_shard_trace *trace = step_shard_check_trace(k, pass);
@@ -130,7 +130,7 @@ static enum status compute(struct step_shard_check *k, int shard, enum step_shar
     k->pass = pass;
     step_shard_trace_clear(trace);
     TRY(s->pipe ? step_pipe_run_alone(s, k->now, &batch, sample, r)
-                : passes(s, k->now, &batch, sample, r));
+                : run_passes(s, k->now, &batch, sample, r));
     TRY(dev_sync(s->stream));
     step_shard_trace_losses(s, trace, 0);
     *sum_out = step_shard_trace_sum(trace);
@@ -142,7 +142,7 @@ enum status step_shard_check_again(struct step_shard_check *k, int shard, uint64
 {
     struct step_result r = {0};
     store_params_invalidate(k->s->store);
-    return compute(k, shard, STEP_SHARD_PASS_AGAIN, &r, sum_out);
+    return compute_shard(k, shard, STEP_SHARD_PASS_AGAIN, &r, sum_out);
 }
 
 /* ---- a step ---- */
@@ -168,7 +168,8 @@ static enum status compute_other(void *self, struct step_now *now)
     const int next = (step_mesh_data_rank(k->s) + 1) % step_mesh_data_ranks(k->s);
     if (!step_shard_check_is_due(k))
         return ST_OK;
-    TRY(compute(k, step_shard_check_chosen(k, next), STEP_SHARD_PASS_CHECK, now->r, &k->other));
+    TRY(compute_shard(k, step_shard_check_chosen(k, next), STEP_SHARD_PASS_CHECK, now->r,
+                      &k->other));
     step_shard_trace_clear(step_shard_check_trace(k, STEP_SHARD_PASS_OWN));
     return ST_OK;
 }

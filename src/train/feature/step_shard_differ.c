@@ -141,8 +141,9 @@ static enum status fail_rank(const struct step_shard_check *k, const struct answ
 
 /* ---- which rank of a group ---- */
 
-/* longest — Finds the length of the longest trace of any rank. */
-static enum status longest(struct step_core *s, const struct step_shard_trace *own, int *n_out)
+/* find_longest_trace — Finds the length of the longest trace of any rank. */
+static enum status find_longest_trace(struct step_core *s, const struct step_shard_trace *own,
+                                      int *n_out)
 {
     const int ranks = mesh_ranks(&s->mesh.mesh);
     const uint64_t n = own ? (uint64_t)own->n : 0;
@@ -169,7 +170,7 @@ static enum status find_place(struct step_shard_check *k, struct answers *a)
                               : NULL;
     const int slot = (group == a->owner ? 0 : places) + own_place(s);
     int n = 0;
-    TRY(longest(s, own, &n));
+    TRY(find_longest_trace(s, own, &n));
     /* Traces of n entries of all ranks of both groups: the owner's group first. */
     struct sentinel_entry *all = calloc((size_t)n * 2 * (size_t)places, sizeof *all),
                           *entry = calloc((size_t)n, sizeof *entry);
@@ -191,9 +192,10 @@ static enum status find_place(struct step_shard_check *k, struct answers *a)
 
 /* ---- which group ---- */
 
-/* decide — Attributes the fault. The first answer that differs from the majority is one of the two
- * that were compared. If both differ from it, their traces do not show the place in either. */
-static enum status decide(struct step_shard_check *k, struct answers *a)
+/* attribute_fault — Attributes the fault. The first answer that differs from the majority is one of
+ * the two that were compared. If both differ from it, their traces do not show the place in
+ * either. */
+static enum status attribute_fault(struct step_shard_check *k, struct answers *a)
 {
     struct step_core *s = k->s;
     const struct sentinel_vote vote = sentinel_vote(a->sum, a->n);
@@ -254,7 +256,7 @@ enum status step_shard_differ(struct step_shard_check *k, const uint64_t *sum)
             if (st == ST_OK && places_n(s) > 1)
                 st = find_place(k, &a);
             if (st == ST_OK)
-                st = decide(k, &a);
+                st = attribute_fault(k, &a);
             free(a.sum);
             return st;
         }

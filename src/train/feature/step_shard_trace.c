@@ -24,7 +24,7 @@ void step_shard_trace_free(struct step_shard_trace *t)
     *t = (struct step_shard_trace){0};
 }
 
-static void add(struct step_shard_trace *t, uint64_t order, uint64_t sum)
+static void add_entry(struct step_shard_trace *t, uint64_t order, uint64_t sum)
 {
     if (t->n == t->room) {
         t->room = t->room > 0 ? 2 * t->room : 64;
@@ -82,7 +82,7 @@ enum status step_shard_trace_give(void *self, struct tensor x, int64_t elems)
         memcpy(at, &word, sizeof word);
     }
     k->to->gives_n++;
-    add(k->to, next_order(k), XXH3_64bits(x.data, bytes));
+    add_entry(k->to, next_order(k), XXH3_64bits(x.data, bytes));
     return ST_OK;
 }
 
@@ -98,7 +98,7 @@ enum status step_shard_trace_unit(struct step_shard_check *k, const struct pass 
         if (param->unit == unit && grad.data)
             sum = XXH3_64bits_withSeed(grad.data, (size_t)param->elems * sizeof(float), sum);
     }
-    add(k->to, next_order(k), sum);
+    add_entry(k->to, next_order(k), sum);
     return ST_OK;
 }
 
@@ -107,8 +107,8 @@ void step_shard_trace_losses(const struct step_core *s, struct step_shard_trace 
     const int64_t losses = step_sample_losses(s),
                   n = s->config.global_samples / s->config.shards * losses;
     if (!s->dims.shard.lacks_head)
-        add(t, LAST_ORDER,
-            XXH3_64bits(step_losses(s->step) + first * losses, (size_t)n * sizeof(float)));
+        add_entry(t, LAST_ORDER,
+                  XXH3_64bits(step_losses(s->step) + first * losses, (size_t)n * sizeof(float)));
 }
 
 /* elems_made — Returns the elements of a tensor's gradient, if the tensor belongs to a unit; else
@@ -140,23 +140,24 @@ enum status step_shard_trace_flip(struct step_shard_check *k, const struct pass 
 
 /* ---- axes ---- */
 
-static enum status gather(void *arg, struct stream *stream, struct tensor own, struct tensor *all,
-                          int64_t elems)
+static enum status trace_gather(void *arg, struct stream *stream, struct tensor own,
+                                struct tensor *all, int64_t elems)
 {
     const struct step_shard_axis *a = arg;
     TRY(step_shard_trace_give(a->check, own, elems / a->model.ranks));
     return a->calls->gather(a->calls->arg, stream, own, all, elems);
 }
 
-static enum status scatter_sum(void *arg, struct stream *stream, struct tensor own,
-                               struct tensor in, int64_t elems)
+static enum status trace_scatter_sum(void *arg, struct stream *stream, struct tensor own,
+                                     struct tensor in, int64_t elems)
 {
     const struct step_shard_axis *a = arg;
     TRY(step_shard_trace_give(a->check, in, elems));
     return a->calls->scatter_sum(a->calls->arg, stream, own, in, elems);
 }
 
-static enum status sum(void *arg, struct stream *stream, struct tensor x, int64_t elems, int copies)
+static enum status trace_sum(void *arg, struct stream *stream, struct tensor x, int64_t elems,
+                             int copies)
 {
     const struct step_shard_axis *a = arg;
     TRY(step_shard_trace_give(a->check, x, elems));
@@ -164,17 +165,17 @@ static enum status sum(void *arg, struct stream *stream, struct tensor x, int64_
 }
 
 /* Returns the axis that replaces `calls`. An axis of one rank sends nothing and records nothing. */
-static const struct model_axis *recorded(struct step_shard_check *k, struct step_shard_axis *a,
-                                         const struct model_axis *calls)
+static const struct model_axis *wrap_axis(struct step_shard_check *k, struct step_shard_axis *a,
+                                          const struct model_axis *calls)
 {
     if (calls->ranks == 1)
         return calls;
     *a = (struct step_shard_axis){.model = {.at = calls->at,
                                             .ranks = calls->ranks,
                                             .arg = a,
-                                            .gather = gather,
-                                            .scatter_sum = scatter_sum,
-                                            .sum = sum},
+                                            .gather = trace_gather,
+                                            .scatter_sum = trace_scatter_sum,
+                                            .sum = trace_sum},
                                   .calls = calls,
                                   .check = k};
     return &a->model;
@@ -189,6 +190,6 @@ void step_shard_trace_pass(void *self, const struct step_micro *m, int at, struc
     k->to_pass = m->is_check ? k->pass : STEP_SHARD_PASS_OWN;
     k->to = step_shard_check_trace(k, k->to_pass);
     k->to_order = (uint64_t)at << NUMBER_BITS;
-    p->tensor = recorded(k, &k->tensor, p->tensor);
-    p->context = recorded(k, &k->context, p->context);
+    p->tensor = wrap_axis(k, &k->tensor, p->tensor);
+    p->context = wrap_axis(k, &k->context, p->context);
 }

@@ -122,8 +122,8 @@ static int next_of(const struct balance *b, const int *begin, int unit)
     return best;
 }
 
-/* deal — Deals shards in runs of whole units. Returns false if there are too few. */
-static bool deal(const struct balance *b, int unit, int *begin)
+/* deal_shards — Deals shards in runs of whole units. Returns false if there are too few. */
+static bool deal_shards(const struct balance *b, int unit, int *begin)
 {
     if (b->shards % unit != 0 || b->shards / unit < b->ranks)
         return false;
@@ -143,13 +143,13 @@ bool step_shards_balance_deal(const struct balance *b, int *begin)
     bool is_measured = true;
     for (int i = 0; i < b->ranks; i++)
         is_measured = is_measured && b->ms[i] > 0 && isfinite(b->ms[i]);
-    if (!is_measured || !deal(b, 1, begin))
+    if (!is_measured || !deal_shards(b, 1, begin))
         return false;
     const double best = time_of(b, begin), now = time_of(b, b->begin);
     while (b->shards % (2 * unit) == 0)
         unit *= 2;
     for (; unit >= 1; unit /= 2) {
-        bool is_found = deal(b, unit, begin) &&
+        bool is_found = deal_shards(b, unit, begin) &&
                         (unit == 1 || time_of(b, begin) <= ALIGNED_COSTS * best) &&
                         b->takes(b->arg, begin);
         if (is_found)
@@ -158,7 +158,7 @@ bool step_shards_balance_deal(const struct balance *b, int *begin)
     return false;
 }
 
-static bool takes(void *arg, const int *begin)
+static bool fits_store(void *arg, const int *begin)
 {
     const struct step_core *s = arg;
     return store_exact_takes(s->store, begin);
@@ -172,7 +172,7 @@ static enum status deal_again(struct shards *own, int *begin)
                                     .shards = s->config.shards,
                                     .ranks = step_mesh_data_ranks(s),
                                     .begin = store_exact_deal(s->store),
-                                    .takes = takes,
+                                    .takes = fits_store,
                                     .arg = s};
     if (!step_shards_balance_deal(&balance, begin))
         return ST_OK;

@@ -16,8 +16,8 @@ static bool is_known(const struct step_update_sums *u, int bucket)
     return kept->is_known && kept->writes == store_params_writes(u->s->store);
 }
 
-/* compare — Compares a bucket's sums of now with the kept ones. */
-static void compare(struct step_update_sums *u, int bucket, const uint32_t *now)
+/* compare_sums — Compares a bucket's sums of now with the kept ones. */
+static void compare_sums(struct step_update_sums *u, int bucket, const uint32_t *now)
 {
     const struct step_update_kept *kept = &u->kept[bucket];
     if (!is_known(u, bucket))
@@ -36,7 +36,7 @@ static void keep_written(void *self, int bucket)
     struct step_update_kept *kept = &u->kept[bucket];
     if (dev_is_discrete(u->s->config.dev))
         return;
-    compare(u, bucket, u->now.read);
+    compare_sums(u, bucket, u->now.read);
     *kept = (struct step_update_kept){.writes = store_params_writes(u->s->store),
                                       .steps = step_steps_updated(u->s->step),
                                       .is_known = true};
@@ -53,7 +53,7 @@ static int own_rank(const struct step_update_sums *u) { return comm_place(step_w
 /* Writes this rank's numbers. The suspect steps are counted back from the last update, which is the
  * same on all ranks. If several ranks report, the sum goes back too far, and never not far
  * enough. */
-static void tell(const struct step_update_sums *u, double *out)
+static void write_change(const struct step_update_sums *u, double *out)
 {
     out[TOLD_RANKS] = u->is_found;
     out[TOLD_RANK] = u->is_found ? own_rank(u) : 0;
@@ -81,8 +81,8 @@ static enum status fail_own(const struct step_update_sums *u)
                 step_part_names[u->part], own_rank(u), (long long)u->steps, first, last);
 }
 
-/* heed — Fails if the sums over all ranks contain a difference. */
-static enum status heed(struct step_update_sums *u, const double *sums)
+/* check_changed — Fails if the sums over all ranks contain a difference. */
+static enum status check_changed(struct step_update_sums *u, const double *sums)
 {
     if (sums[TOLD_RANKS] == 0)
         return ST_OK;
@@ -139,7 +139,7 @@ static void verify_all(struct step_update_sums *u)
         if (!is_known(u, i))
             continue;
         sum_up(u, i, now);
-        compare(u, i, now);
+        compare_sums(u, i, now);
     }
 }
 
@@ -167,10 +167,10 @@ enum status step_update_sums_verify(struct step *step)
         return ST_OK;
     TRY(store_drain(u->s->store));
     verify_all(u);
-    tell(u, sums);
+    write_change(u, sums);
     TRY(store_all_reduce_begin(u->s->store, sums, STEP_CHANGED, &ticket));
     TRY(store_wait(u->s->store, ticket));
-    return heed(u, sums);
+    return check_changed(u, sums);
 }
 
 enum status step_update_sums_verify_own(struct step *step)
@@ -189,11 +189,14 @@ enum status step_update_sums_verify_own(struct step *step)
 
 static enum status tell_all(void *self, struct step_now *now)
 {
-    tell(self, now->changed);
+    write_change(self, now->changed);
     return ST_OK;
 }
 
-static enum status heed_all(void *self, struct step_now *now) { return heed(self, now->changed); }
+static enum status heed_all(void *self, struct step_now *now)
+{
+    return check_changed(self, now->changed);
+}
 
 static void close_sums(void *self)
 {

@@ -30,19 +30,20 @@ struct decoder {
 
 /* ---- memory ---- */
 
-static struct tensor take(struct arena *a, int64_t elems, enum dtype dtype)
+static struct tensor allocate_tensor(struct arena *a, int64_t elems, enum dtype dtype)
 {
     return (struct tensor){arena_take(a, (size_t)elems * dtype_bytes(dtype)), dtype};
 }
 
-static enum status plan(struct decoder *d)
+static enum status plan_arenas(struct decoder *d)
 {
     struct pass *p = &d->pass;
-    p->params = d->masters = take(&d->arena[ARENA_PARAMS], d->table.total_elems, DTYPE_F32);
+    p->params = d->masters =
+        allocate_tensor(&d->arena[ARENA_PARAMS], d->table.total_elems, DTYPE_F32);
     if (d->dtype != DTYPE_F32)
-        p->params = take(&d->arena[ARENA_PARAMS], d->table.total_elems, d->dtype);
-    p->tokens = take(&d->arena[ARENA_INPUT], d->window, DTYPE_I32);
-    d->logits = take(&d->arena[ARENA_INPUT], d->dims.vocab, DTYPE_F32);
+        p->params = allocate_tensor(&d->arena[ARENA_PARAMS], d->table.total_elems, d->dtype);
+    p->tokens = allocate_tensor(&d->arena[ARENA_INPUT], d->window, DTYPE_I32);
+    d->logits = allocate_tensor(&d->arena[ARENA_INPUT], d->dims.vocab, DTYPE_F32);
     model_plan_free(p->acts);
     p->acts = NULL;
     TRY(model_plan(&d->dims, 1, d->window, (struct model_recomputed){0}, false, d->dtype,
@@ -51,12 +52,12 @@ static enum status plan(struct decoder *d)
     return ST_OK;
 }
 
-/* measure — Plans without memory, for the sizes. */
-static enum status measure(struct decoder *d)
+/* measure_arenas — Plans without memory, for the sizes. */
+static enum status measure_arenas(struct decoder *d)
 {
     for (int i = 0; i < ARENA_N; i++)
         arena_init(&d->arena[i], "decoder", NULL, 0);
-    return plan(d);
+    return plan_arenas(d);
 }
 
 enum status decoder_plan(const struct model_dims *dims, int64_t window, enum dtype dtype,
@@ -65,7 +66,7 @@ enum status decoder_plan(const struct model_dims *dims, int64_t window, enum dty
     struct decoder d = {.dims = *dims, .window = window, .dtype = dtype};
     enum status st = model_ops(dims)->describe(dims, &d.table);
     if (st == ST_OK)
-        st = measure(&d);
+        st = measure_arenas(&d);
     if (st == ST_OK)
         *out = (struct decoder_memory){.params = (int64_t)d.arena[ARENA_PARAMS].used_bytes,
                                        .activations = (int64_t)d.arena[ARENA_ACTS].used_bytes,
@@ -96,14 +97,14 @@ enum status decoder_open(struct dev *dev, const struct model_dims *dims, int64_t
     TRY_OR(st, failed);
     TRY_OR(dev_stream_open(dev, &d->stream), failed);
     TRY_OR(d->model->describe(dims, &d->table), failed);
-    TRY_OR(measure(d), failed);
+    TRY_OR(measure_arenas(d), failed);
     for (int i = 0; i < ARENA_N; i++) {
         size_t bytes = d->arena[i].used_bytes;
         void *base = NULL;
         TRY_OR(dev_alloc(dev, bytes, &base), failed);
         arena_init(&d->arena[i], "decoder", base, bytes);
     }
-    TRY_OR(plan(d), failed);
+    TRY_OR(plan_arenas(d), failed);
     d->pass.dims = &d->dims;
     d->pass.table = &d->table;
     d->pass.tensor = d->pass.context = &model_axis_self;

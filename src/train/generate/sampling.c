@@ -7,8 +7,8 @@
 
 #include "base/assert.h"
 
-/* largest — Returns the index of the first largest logit; -1: not a distribution. */
-static int64_t largest(const float *logits, int64_t n)
+/* find_largest — Returns the index of the first largest logit; -1: not a distribution. */
+static int64_t find_largest(const float *logits, int64_t n)
 {
     int64_t best = -1;
     for (int64_t i = 0; i < n; i++) {
@@ -74,7 +74,7 @@ int64_t sampling_pick(const float *logits, int64_t n, const struct sampling_para
                 rule->top_p <= 1 && u >= 0 && u < 1,
             "n %lld temperature %g top_k %lld top_p %g u %g", (long long)n, rule->temperature,
             (long long)rule->top_k, rule->top_p, u);
-    int64_t best = largest(logits, n);
+    int64_t best = find_largest(logits, n);
     if (best < 0 || rule->temperature == 0 || rule->top_k == 1 || rule->top_p == 0)
         return best;
     struct cut cut = {-INFINITY, n};

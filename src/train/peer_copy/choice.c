@@ -5,8 +5,8 @@
 
 #define RING 3
 
-/* shifted — Returns the node `by` further in a node's pair or ring. */
-static int shifted(int node, int nodes, int by)
+/* shift_node — Returns the node `by` further in a node's pair or ring. */
+static int shift_node(int node, int nodes, int by)
 {
     const int first = nodes % 2 == 0 ? nodes : nodes - RING; /* first node of the ring */
     return node < first ? node ^ 1 : first + (node - first + by) % RING;
@@ -35,7 +35,7 @@ bool peer_copy_choice_is_same_part(const struct peer_copy_world *w, int rank, in
     return mesh_is_same_group(&w->mesh, MESH_COMM_DATA_AXES, rank, other);
 }
 
-static int partner(const struct peer_copy_world *w, int rank, int by)
+static int find_partner(const struct peer_copy_world *w, int rank, int by)
 {
     if (w->nodes < 2)
         return -1;
@@ -48,28 +48,28 @@ static int partner(const struct peer_copy_world *w, int rank, int by)
         struct mesh_coord at = mesh_coord_of(&w->mesh, rank);
         int i = at.at[MESH_AXIS_DATA] * context + at.at[MESH_AXIS_CONTEXT];
         if (n % each == 0)
-            i = shifted(i / each, n / each, by) * each + i % each;
+            i = shift_node(i / each, n / each, by) * each + i % each;
         else
             i = (i + (by == 1 ? each : n - each)) % n;
         at.at[MESH_AXIS_DATA] = i / context;
         at.at[MESH_AXIS_CONTEXT] = i % context;
         return mesh_rank_of(&w->mesh, &at);
     }
-    return shifted(rank / w->locals, w->nodes, by) * w->locals + rank % w->locals;
+    return shift_node(rank / w->locals, w->nodes, by) * w->locals + rank % w->locals;
 }
 
 int peer_copy_choice_keeper(const struct peer_copy_world *world, int rank)
 {
-    return partner(world, rank, 1);
+    return find_partner(world, rank, 1);
 }
 
 int peer_copy_choice_source(const struct peer_copy_world *world, int rank)
 {
-    return partner(world, rank, RING - 1);
+    return find_partner(world, rank, RING - 1);
 }
 
-/* compare — Compares by history, then by step; below 0: a is older. */
-static int compare(const struct peer_copy_stamp *a, const struct peer_copy_stamp *b)
+/* compare_stamps — Compares by history, then by step; below 0: a is older. */
+static int compare_stamps(const struct peer_copy_stamp *a, const struct peer_copy_stamp *b)
 {
     if (a->history != b->history)
         return a->history < b->history ? -1 : 1;
@@ -98,8 +98,8 @@ static const struct peer_copy_stamp *newest_below(const struct peer_copy_offer *
         for (int slot = 0; slot < PEER_COPY_SLOTS; slot++) {
             const struct peer_copy_stamp *at = &offers[rank].slot[slot];
             if ((at->is_complete && at->step >= 0 && at->ranks >= 1 && at->ranks <= ranks_max) &&
-                (!limit || compare(at, limit) < 0) && (!best || compare(at, best) > 0) &&
-                !is_suspect(offers, ranks, at))
+                (!limit || compare_stamps(at, limit) < 0) &&
+                (!best || compare_stamps(at, best) > 0) && !is_suspect(offers, ranks, at))
                 best = at;
         }
     return best;
@@ -111,7 +111,7 @@ int peer_copy_choice_slot(const struct peer_copy_offer *offer, int holding, int 
     const struct peer_copy_stamp wanted = {.history = history, .step = step};
     for (int i = holding * PEER_COPY_BUFFERS; i < (holding + 1) * PEER_COPY_BUFFERS; i++)
         if (offer->slot[i].is_complete && offer->slot[i].rank == slice_rank &&
-            offer->slot[i].ranks == ranks && compare(&offer->slot[i], &wanted) == 0)
+            offer->slot[i].ranks == ranks && compare_stamps(&offer->slot[i], &wanted) == 0)
             return i;
     return -1;
 }
@@ -125,9 +125,9 @@ static struct peer_copy_holder held_by(const struct peer_copy_offer *offers, int
     return (struct peer_copy_holder){slot >= 0 ? holder : -1, slot};
 }
 
-/* anywhere — Finds a rank that has a slice from a world with other nodes. */
-static struct peer_copy_holder anywhere(const struct peer_copy_offer *offers, int ranks,
-                                        int slice_rank, const struct peer_copy_stamp *wanted)
+/* find_holder — Finds a rank that has a slice from a world with other nodes. */
+static struct peer_copy_holder find_holder(const struct peer_copy_offer *offers, int ranks,
+                                           int slice_rank, const struct peer_copy_stamp *wanted)
 {
     struct peer_copy_holder found = {-1, -1};
     for (int holding = 0; holding < PEER_COPY_HOLDINGS && found.rank < 0; holding++)
@@ -150,7 +150,7 @@ static int find_holders(const struct peer_copy_offer *offers, const struct peer_
             found = held_by(offers, rank, PEER_COPY_OWN, rank, wanted);
         if (found.rank < 0 && keeper >= 0)
             found = held_by(offers, keeper, PEER_COPY_KEPT, rank, wanted);
-        holders[rank] = found.rank >= 0 ? found : anywhere(offers, ranks, rank, wanted);
+        holders[rank] = found.rank >= 0 ? found : find_holder(offers, ranks, rank, wanted);
         if (holders[rank].rank >= 0)
             continue;
         *missing_out = rank;

@@ -11,7 +11,7 @@
  *   passes. Stages queue their messages in orders of their own. After the last of these messages,
  *   and before the next call of all ranks, the sums of the norm, the queues contain only the
  *   pieces.
- * - In a pair, a ring or a longer cycle, one rank sends first (swap). */
+ * - In a pair, a ring or a longer cycle, one rank sends first (exchange_bytes). */
 #include "train/peer_copy/inside.h"
 
 #include <stdlib.h>
@@ -54,23 +54,23 @@ static void copy_slice(struct peer_copy *copy, const struct step *step, int rank
     out->checksum = peer_copy_memory_checksum_of(&copy->memory, slot);
 }
 
-static enum status give(struct peer_copy *copy, void *mine, int64_t bytes)
+static enum status send_to_keeper(struct peer_copy *copy, void *mine, int64_t bytes)
 {
     return copy->sends && bytes > 0
                ? comm_send(copy->config.comm, peer_copy_bytes_at(mine), bytes, copy->keeper)
                : ST_OK;
 }
 
-/* swap — Sends bytes to this rank's keeper, and receives bytes from its source. */
-static enum status swap(struct peer_copy *copy, void *mine, int64_t mine_bytes, void *theirs,
-                        int64_t theirs_bytes)
+/* exchange_bytes — Sends bytes to this rank's keeper, and receives bytes from its source. */
+static enum status exchange_bytes(struct peer_copy *copy, void *mine, int64_t mine_bytes,
+                                  void *theirs, int64_t theirs_bytes)
 {
     const bool sends_first = copy->place.rank < copy->keeper && copy->place.rank < copy->source;
     if (sends_first)
-        TRY(give(copy, mine, mine_bytes));
+        TRY(send_to_keeper(copy, mine, mine_bytes));
     if (copy->receives && theirs_bytes > 0)
         TRY(comm_recv(copy->config.comm, peer_copy_bytes_at(theirs), theirs_bytes, copy->source));
-    return sends_first ? ST_OK : give(copy, mine, mine_bytes);
+    return sends_first ? ST_OK : send_to_keeper(copy, mine, mine_bytes);
 }
 
 /* accept_kept — Commits the copy that was received. A damaged one stays incomplete: the older one
@@ -96,8 +96,8 @@ static enum status move_piece(void *arg)
     const struct part_extent to = part_extent(copy->slice_bytes[PEER_COPY_OWN], n, piece->i),
                              from = part_extent(copy->slice_bytes[PEER_COPY_KEPT], n, piece->i);
     if (piece->i == 0)
-        TRY(swap(copy, &copy->own, sizeof copy->own, &copy->kept, sizeof copy->kept));
-    TRY(swap(copy, mine + to.first, to.elems, theirs + from.first, from.elems));
+        TRY(exchange_bytes(copy, &copy->own, sizeof copy->own, &copy->kept, sizeof copy->kept));
+    TRY(exchange_bytes(copy, mine + to.first, to.elems, theirs + from.first, from.elems));
     if (piece->i == n - 1 && copy->receives)
         accept_kept(copy);
     atomic_fetch_add_explicit(&copy->moved_ns, clock_ns() - begin_ns, memory_order_relaxed);

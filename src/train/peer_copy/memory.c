@@ -34,19 +34,19 @@ struct peer_copy_head {
 #define HEAD_BYTES (((int64_t)sizeof(struct peer_copy_head) + PAGE - 1) / PAGE * PAGE)
 
 /* Returns the size of a slot in whole pages. */
-static int64_t stride(int64_t slot_bytes) { return (slot_bytes + PAGE - 1) / PAGE * PAGE; }
+static int64_t slot_stride(int64_t slot_bytes) { return (slot_bytes + PAGE - 1) / PAGE * PAGE; }
 
 int64_t peer_copy_memory_bytes(const int64_t slot_bytes[PEER_COPY_HOLDINGS])
 {
     int64_t bytes = HEAD_BYTES;
     for (int holding = 0; holding < PEER_COPY_HOLDINGS; holding++)
-        bytes += PEER_COPY_BUFFERS * stride(slot_bytes[holding]);
+        bytes += PEER_COPY_BUFFERS * slot_stride(slot_bytes[holding]);
     return bytes;
 }
 
 /* ---- open and close ---- */
 
-static enum status map(int fd, struct peer_copy_memory *m)
+static enum status map_memory(int fd, struct peer_copy_memory *m)
 {
     void *at = mmap(NULL, (size_t)m->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (at == MAP_FAILED)
@@ -81,8 +81,9 @@ static enum status take_pages(const struct peer_copy_memory_config *c, int64_t b
     return ST_OK;
 }
 
-/* take — Allocates the memory. had_bytes: its size before, which is freed first. */
-static enum status take(const struct peer_copy_memory_config *c, int64_t bytes, int64_t had_bytes)
+/* allocate_memory — Allocates the memory. had_bytes: its size before, which is freed first. */
+static enum status allocate_memory(const struct peer_copy_memory_config *c, int64_t bytes,
+                                   int64_t had_bytes)
 {
     char need[32], have[32];
     text_format_bytes(need, sizeof need, (double)bytes);
@@ -106,7 +107,7 @@ enum status peer_copy_memory_open(const struct peer_copy_memory_config *config,
     memcpy(m.slot_bytes, config->slot_bytes, sizeof m.slot_bytes);
     const int64_t had_bytes = fstat(config->fd, &info) == 0 ? (int64_t)info.st_size : 0;
     if (had_bytes == m.bytes) {
-        TRY(map(config->fd, &m));
+        TRY(map_memory(config->fd, &m));
         if (m.head->magic == MAGIC && m.head->fingerprint == config->fingerprint &&
             memcmp(m.head->slot_bytes, m.slot_bytes, sizeof m.slot_bytes) == 0) {
             *out = m;
@@ -115,8 +116,8 @@ enum status peer_copy_memory_open(const struct peer_copy_memory_config *config,
         peer_copy_memory_close(&m);
     }
     m.was_other = had_bytes > 0;
-    TRY(take(config, m.bytes, had_bytes));
-    TRY(map(config->fd, &m));
+    TRY(allocate_memory(config, m.bytes, had_bytes));
+    TRY(map_memory(config->fd, &m));
     memcpy(m.head->slot_bytes, m.slot_bytes, sizeof m.slot_bytes);
     m.head->fingerprint = config->fingerprint;
     m.head->magic = MAGIC;
@@ -190,7 +191,7 @@ void *peer_copy_memory_data(const struct peer_copy_memory *m, int slot)
 {
     char *at = (char *)m->head + HEAD_BYTES;
     for (int before = 0; before < slot; before++)
-        at += stride(peer_copy_memory_room(m, before));
+        at += slot_stride(peer_copy_memory_room(m, before));
     return at;
 }
 

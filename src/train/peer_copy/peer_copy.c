@@ -179,9 +179,9 @@ void peer_copy_close(struct peer_copy *copy)
 
 /* ---- the choice of a state ---- */
 
-/* verify — Lets the holders check the copies that were chosen. All ranks get the number of damaged
- * ones. */
-static enum status verify(struct peer_copy *copy, bool *is_sound_out)
+/* verify_copies — Lets the holders check the copies that were chosen. All ranks get the number of
+ * damaged ones. */
+static enum status verify_copies(struct peer_copy *copy, bool *is_sound_out)
 {
     float damaged = 0;
     for (int rank = 0; rank < copy->choice.ranks; rank++) {
@@ -276,7 +276,7 @@ enum status peer_copy_find(struct peer_copy *copy, bool *found_out,
                               copy->holders, &copy->choice);
         if (!copy->choice.is_found)
             break;
-        TRY(verify(copy, &is_sound));
+        TRY(verify_copies(copy, &is_sound));
         if (!is_sound)
             TRY(exchange_offers(copy));
     }

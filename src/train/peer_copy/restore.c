@@ -75,9 +75,10 @@ static enum status receive_slice(struct peer_copy *copy, int holding, int rank, 
     return peer_copy_restore_accept(copy, slot, &label, rank);
 }
 
-/* replicate — Sends every keeper the slice that it lacks. After that the state is on two nodes
- * again, and a second loss can be survived like the first. own_slot: slot of this rank's slice. */
-static enum status replicate(struct peer_copy *copy, int own_slot)
+/* replicate_slices — Sends every keeper the slice that it lacks. After that the state is on two
+ * nodes again, and a second loss can be survived like the first. own_slot: slot of this rank's
+ * slice. */
+static enum status replicate_slices(struct peer_copy *copy, int own_slot)
 {
     for (int rank = 0; rank < copy->place.ranks; rank++) {
         const int keeper = peer_copy_choice_keeper(&copy->config.world, rank);
@@ -155,7 +156,7 @@ static enum status restore_slice(struct peer_copy *copy, const struct step *step
     return ST_OK;
 }
 
-static enum status restore(struct peer_copy *copy, struct step *step)
+static enum status restore_state(struct peer_copy *copy, struct step *step)
 {
     if (copy->choice.ranks != copy->place.ranks) {
         /* The slices of the previous ranks become, one after the other, the state of the present
@@ -180,7 +181,7 @@ static enum status restore(struct peer_copy *copy, struct step *step)
         if (rank == copy->place.rank)
             TRY(receive_slice(copy, PEER_COPY_OWN, rank, holder->rank, &slot));
     }
-    TRY(replicate(copy, slot));
+    TRY(replicate_slices(copy, slot));
     return restore_slice(copy, step, slot);
 }
 
@@ -192,7 +193,7 @@ enum status peer_copy_restore(struct peer_copy *copy, struct step *step)
     const int64_t planned = copy->config.sizes.slice_elems[PEER_COPY_OWN],
                   elems = state_describe(&slice, 0, 0).elems * state_count(&slice, false);
     ASSERTF(elems == planned, "elems %lld, planned %lld", (long long)elems, (long long)planned);
-    TRY(restore(copy, step));
+    TRY(restore_state(copy, step));
     if (copy->place.rank == 0)
         LOG_INFO("state of step %lld restored from memory in %.2f s", (long long)copy->choice.step,
                  (double)(clock_ms() - begin_ms) / 1000);

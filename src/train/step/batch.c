@@ -6,7 +6,7 @@
 #include "base/memory.h"
 #include "base/assert.h"
 
-static enum status take(size_t n, size_t elem_bytes, void **out)
+static enum status allocate_array(size_t n, size_t elem_bytes, void **out)
 {
     *out = calloc(n ? n : 1, elem_bytes);
     return *out ? ST_OK
@@ -19,18 +19,18 @@ static enum status take_all(struct batch *b)
 {
     size_t n = (size_t)b->samples, tokens = n * (size_t)b->seq_tokens;
     void *array;
-    TRY(take(tokens, sizeof *b->host.tokens, &array));
+    TRY(allocate_array(tokens, sizeof *b->host.tokens, &array));
     b->host.tokens = array;
     if (b->task == FEED_TASK_LM) {
-        TRY(take(tokens, sizeof *b->host.targets, &array));
+        TRY(allocate_array(tokens, sizeof *b->host.targets, &array));
         b->host.targets = array;
         return ST_OK;
     }
-    TRY(take(tokens, sizeof *b->host.mask, &array));
+    TRY(allocate_array(tokens, sizeof *b->host.mask, &array));
     b->host.mask = array;
-    TRY(take(n, sizeof *b->host.starts, &array));
+    TRY(allocate_array(n, sizeof *b->host.starts, &array));
     b->host.starts = array;
-    TRY(take(n, sizeof *b->host.ends, &array));
+    TRY(allocate_array(n, sizeof *b->host.ends, &array));
     b->host.ends = array;
     return ST_OK;
 }
@@ -39,8 +39,8 @@ enum status batch_add_documents(struct batch *batch)
 {
     void *array;
     ASSERTF(batch->task == FEED_TASK_LM, "task %d", batch->task);
-    TRY(take((size_t)batch->samples * (size_t)batch->seq_tokens, sizeof *batch->host.first_key,
-             &array));
+    TRY(allocate_array((size_t)batch->samples * (size_t)batch->seq_tokens,
+                       sizeof *batch->host.first_key, &array));
     batch->host.first_key = array;
     return ST_OK;
 }

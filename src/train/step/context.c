@@ -20,8 +20,9 @@ enum status step_context_part_open(const struct step_core *s, int64_t samples, s
     return is_shared(s) ? batch_init(own, FEED_TASK_LM, samples, s->own_tokens) : ST_OK;
 }
 
-/* take — copies the own positions of one sample's first n tokens or targets; 0 after them. */
-static void take(const struct step_core *s, int32_t *own, const int32_t *whole, int64_t n)
+/* copy_positions — copies the own positions of one sample's first n tokens or targets; 0 after
+ * them. */
+static void copy_positions(const struct step_core *s, int32_t *own, const int32_t *whole, int64_t n)
 {
     const struct attention_runs runs = model_shard_runs(
         s->mesh.at.at[MESH_AXIS_CONTEXT], step_mesh_context_ranks(s), s->config.seq_tokens);
@@ -40,9 +41,9 @@ struct batch step_context_part(const struct step_core *s, const struct batch *ba
         return part;
     ASSERTF(t == s->config.seq_tokens, "seq_tokens %lld", (long long)t);
     for (int64_t i = 0; i < batch->samples; i++) {
-        take(s, own->host.tokens + i * each, batch->host.tokens + i * t, t);
+        copy_positions(s, own->host.tokens + i * each, batch->host.tokens + i * t, t);
         if (batch->task == FEED_TASK_LM)
-            take(s, own->host.targets + i * each, batch->host.targets + i * t, t);
+            copy_positions(s, own->host.targets + i * each, batch->host.targets + i * t, t);
     }
     part.seq_tokens = each;
     part.host.tokens = own->host.tokens;
@@ -53,5 +54,5 @@ struct batch step_context_part(const struct step_core *s, const struct batch *ba
 void step_context_tokens(const struct step_core *s, const int32_t *tokens, int64_t n,
                          struct batch *own)
 {
-    take(s, own->host.tokens, tokens, n);
+    copy_positions(s, own->host.tokens, tokens, n);
 }

@@ -68,7 +68,7 @@ static void on_op(void *arg, enum op_kind op, const void *args)
         d->listener->on_op(d->listener->arg, &told);
 }
 
-static void tell(const struct dry *d, struct step_dry_call call, struct group ranks)
+static void report_call(const struct dry *d, struct step_dry_call call, struct group ranks)
 {
     call.ranks = ranks.rank;
     call.ranks_n = ranks.n;
@@ -105,14 +105,14 @@ static void on_store_call(void *arg, const struct store_call *call, int64_t byte
     const struct dry *d = arg;
     int room[COMM_RANKS_MAX];
     bool is_used = call->bucket >= 0 && call->kind == STORE_CALL_ALL_GATHER;
-    tell(d,
-         (struct step_dry_call){.kind = (enum step_dry_call_kind)call->kind,
-                                .axis = MESH_AXIS_DATA,
-                                .bytes = bytes,
-                                .is_in_pass = is_used && store_dry_gathers_for_use(d->s.core.store),
-                                .is_hidden =
-                                    call->group == STORE_GROUP_WORLD ? d->is_beside : !is_awaited},
-         group_of(d, call->group, room));
+    report_call(d,
+                (struct step_dry_call){
+                    .kind = (enum step_dry_call_kind)call->kind,
+                    .axis = MESH_AXIS_DATA,
+                    .bytes = bytes,
+                    .is_in_pass = is_used && store_dry_gathers_for_use(d->s.core.store),
+                    .is_hidden = call->group == STORE_GROUP_WORLD ? d->is_beside : !is_awaited},
+                group_of(d, call->group, room));
 }
 
 /* ---- calls of passes ---- */
@@ -125,12 +125,12 @@ static enum status tell_axis(const struct dry *d, enum mesh_axis axis, enum step
     struct group ranks = axis == MESH_AXIS_TENSOR ? d->tensor : d->context;
     if (copies > 0 && copies < ranks.n)
         ranks = (struct group){ranks.rank + own / copies * copies, copies};
-    tell(d,
-         (struct step_dry_call){.kind = kind,
-                                .axis = axis,
-                                .bytes = elems * (int64_t)dtype_bytes(of.dtype),
-                                .is_in_pass = d->is_in_pass},
-         ranks);
+    report_call(d,
+                (struct step_dry_call){.kind = kind,
+                                       .axis = axis,
+                                       .bytes = elems * (int64_t)dtype_bytes(of.dtype),
+                                       .is_in_pass = d->is_in_pass},
+                ranks);
     return ST_OK;
 }
 
@@ -339,13 +339,14 @@ static void tell_message(const struct dry *d, int peer_stage)
     int peer = mesh_rank_of(&s->core.mesh.mesh, &at), ranks[2] = {d->rank, peer};
     if (peer < d->rank)
         ranks[0] = peer, ranks[1] = d->rank;
-    tell(d,
-         (struct step_dry_call){.kind = STEP_DRY_CALL_MESSAGE,
-                                .axis = MESH_AXIS_PIPELINE,
-                                .bytes = elems * (int64_t)dtype_bytes(s->core.config.store.dtype),
-                                .is_in_pass = true,
-                                .is_hidden = step_pipe_is_early(&s->core)},
-         (struct group){ranks, 2});
+    report_call(
+        d,
+        (struct step_dry_call){.kind = STEP_DRY_CALL_MESSAGE,
+                               .axis = MESH_AXIS_PIPELINE,
+                               .bytes = elems * (int64_t)dtype_bytes(s->core.config.store.dtype),
+                               .is_in_pass = true,
+                               .is_hidden = step_pipe_is_early(&s->core)},
+        (struct group){ranks, 2});
 }
 
 /* tell_ends — Reports the call for the embedding's gradient: a sum of both ends, or the last
@@ -363,13 +364,14 @@ static void tell_ends(const struct dry *d)
         at.at[MESH_AXIS_PIPELINE] = i * last;
         ranks[i] = mesh_rank_of(&s->core.mesh.mesh, &at);
     }
-    tell(d,
-         (struct step_dry_call){
-             .kind = is_sent ? STEP_DRY_CALL_MESSAGE : STEP_DRY_CALL_ALL_REDUCE,
-             .axis = MESH_AXIS_PIPELINE,
-             .bytes = (is_sent ? step_pipe_ends_moved(&s->core) : s->core.table.param[0].elems) *
-                      (int64_t)sizeof(float)},
-         (struct group){ranks, 2});
+    report_call(
+        d,
+        (struct step_dry_call){
+            .kind = is_sent ? STEP_DRY_CALL_MESSAGE : STEP_DRY_CALL_ALL_REDUCE,
+            .axis = MESH_AXIS_PIPELINE,
+            .bytes = (is_sent ? step_pipe_ends_moved(&s->core) : s->core.table.param[0].elems) *
+                     (int64_t)sizeof(float)},
+        (struct group){ranks, 2});
 }
 
 /* times_of — Returns the number of the step's micro-batches for which an action's stands. */

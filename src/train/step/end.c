@@ -201,7 +201,7 @@ enum status step_async_losses(struct step *s, const struct pass *p, const struct
 }
 
 /* Exchanges the sums over the ranks, and the numbers that are reported. */
-static enum status exchange(struct step *s)
+static enum status exchange_sums(struct step *s)
 {
     struct step_ranks *ranks = s->async.ranks;
     if (ranks == NULL)
@@ -213,7 +213,7 @@ static enum status exchange(struct step *s)
 
 static enum status scale_on_device(struct step *s)
 {
-    TRY(exchange(s));
+    TRY(exchange_sums(s));
     TRY(dev_op(s->core.config.dev)
             ->grad_scale(s->core.stream,
                          &(struct grad_scale){.out = s->grad_scale,

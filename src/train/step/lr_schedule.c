@@ -5,7 +5,7 @@
 
 #include "base/assert.h"
 
-static double between(double from, double to, double r) { return from + r * (to - from); }
+static double interpolate_lr(double from, double to, double r) { return from + r * (to - from); }
 
 double lr_schedule_at(const struct lr_schedule_config *config, double s)
 {
@@ -22,11 +22,11 @@ double lr_schedule_at(const struct lr_schedule_config *config, double s)
     case LR_SCHEDULE_KIND_CONSTANT:
         return lr;
     case LR_SCHEDULE_KIND_LINEAR:
-        return between(lr, lr_min, r);
+        return interpolate_lr(lr, lr_min, r);
     case LR_SCHEDULE_KIND_WSD:
         if (s < fall)
             return lr;
-        return s < steps ? between(lr, lr_min, (s - fall) / (steps - fall)) : lr_min;
+        return s < steps ? interpolate_lr(lr, lr_min, (s - fall) / (steps - fall)) : lr_min;
     case LR_SCHEDULE_KIND_COSINE:
         break;
     }

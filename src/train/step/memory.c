@@ -16,7 +16,7 @@
 
 /* ---- arenas ---- */
 
-static struct tensor take(struct arena *a, int64_t elems, enum dtype dtype)
+static struct tensor allocate_tensor(struct arena *a, int64_t elems, enum dtype dtype)
 {
     return (struct tensor){arena_take(a, (size_t)elems * dtype_bytes(dtype)), dtype};
 }
@@ -26,23 +26,24 @@ enum status step_memory_arenas(struct step *s, struct arena arena[STEP_ARENA_N])
     const struct step_config *c = &s->core.config;
     int64_t b = c->batch_samples, n = b * s->core.own_tokens, all = b * c->seq_tokens;
     struct arena *input = &arena[STEP_ARENA_INPUT];
-    s->grad_scale = take(input, 2, DTYPE_F64);
-    s->async.loss_sum = take(input, 1, DTYPE_F64);
-    s->losses = take(input, b * step_sample_losses(&s->core), DTYPE_F32);
-    s->in.tokens = take(input, n, DTYPE_I32);
+    s->grad_scale = allocate_tensor(input, 2, DTYPE_F64);
+    s->async.loss_sum = allocate_tensor(input, 1, DTYPE_F64);
+    s->losses = allocate_tensor(input, b * step_sample_losses(&s->core), DTYPE_F32);
+    s->in.tokens = allocate_tensor(input, n, DTYPE_I32);
     if (!c->is_eval && step_mesh_partial_elems(&s->core) > 0)
-        s->core.partial = take(input, step_mesh_partial_elems(&s->core), DTYPE_F32);
+        s->core.partial = allocate_tensor(input, step_mesh_partial_elems(&s->core), DTYPE_F32);
     if (!c->is_eval && c->optim.kind == OPTIM_KIND_MUON)
         s->update.muon = muon_take(input, &s->core.table);
-    s->logits = take(input, c->dims.task == MODEL_TASK_LM ? c->dims.vocab : 2 * all, DTYPE_F32);
+    s->logits =
+        allocate_tensor(input, c->dims.task == MODEL_TASK_LM ? c->dims.vocab : 2 * all, DTYPE_F32);
     if (c->dims.task == MODEL_TASK_LM) {
-        s->in.targets = take(input, n, DTYPE_I32);
+        s->in.targets = allocate_tensor(input, n, DTYPE_I32);
         if (step_has_first_key(c))
-            s->in.first_key = take(input, all, DTYPE_I32);
+            s->in.first_key = allocate_tensor(input, all, DTYPE_I32);
     } else {
-        s->in.mask = take(input, all, DTYPE_U8);
-        s->in.starts = take(input, b, DTYPE_I32);
-        s->in.ends = take(input, b, DTYPE_I32);
+        s->in.mask = allocate_tensor(input, all, DTYPE_U8);
+        s->in.starts = allocate_tensor(input, b, DTYPE_I32);
+        s->in.ends = allocate_tensor(input, b, DTYPE_I32);
     }
     if (s->core.pipe)
         return step_pipe_plan(&s->core, arena);

@@ -35,8 +35,8 @@ bool step_mesh_divides_passes(const struct step_config *c, int ranks)
     return is_divided(c, ranks) || ranks_along(c, MESH_AXIS_CONTEXT) > 1;
 }
 
-/* pad — Pads a table for the ranks that share it. */
-static void pad(const struct step_config *c, struct param_table *table, int ranks)
+/* pad_table — Pads a table for the ranks that share it. */
+static void pad_table(const struct step_config *c, struct param_table *table, int ranks)
 {
     if (c->shards > 0)
         layout_pad_blocks(table, ranks);
@@ -59,8 +59,9 @@ enum status step_mesh_whole_table(const struct step_config *c, int ranks, bool i
     dims.shard.vocab_multiple = vocab_multiple(is_discrete);
     TRY(model_ops(&dims)->describe(&dims, out));
     if (!has_parts(c))
-        pad(c, out,
-            c->local.steps > 0 && c->local.replica_ranks > 0 ? c->local.replica_ranks : ranks);
+        pad_table(c, out,
+                  c->local.steps > 0 && c->local.replica_ranks > 0 ? c->local.replica_ranks
+                                                                   : ranks);
     return ST_OK;
 }
 
@@ -146,7 +147,7 @@ static enum status describe_part(const struct step_core *s, struct mesh_coord at
     part->context_ranks = step_mesh_context_ranks(s);
     TRY(model_shard_dims(&s->config.dims, part, dims));
     TRY(model_ops(dims)->describe(dims, table));
-    pad(&s->config, table, step_mesh_store_ranks(s));
+    pad_table(&s->config, table, step_mesh_store_ranks(s));
     return ST_OK;
 }
 

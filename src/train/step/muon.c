@@ -17,7 +17,7 @@ static const double A = 3.4445, B = -4.7750, C = 2.0315;
 static int64_t greater(int64_t a, int64_t b) { return a > b ? a : b; }
 static int64_t lesser(int64_t a, int64_t b) { return a < b ? a : b; }
 
-static struct tensor take(struct arena *arena, int64_t elems, enum dtype dtype)
+static struct tensor allocate_tensor(struct arena *arena, int64_t elems, enum dtype dtype)
 {
     return (struct tensor){arena_take(arena, (size_t)elems * dtype_bytes(dtype)), dtype};
 }
@@ -35,20 +35,20 @@ struct muon_room muon_take(struct arena *arena, const struct param_table *t)
     }
     if (elems == 0)
         return (struct muon_room){.x = {0}};
-    return (struct muon_room){.x = take(arena, elems, DTYPE_F32),
-                              .y = take(arena, elems, DTYPE_F32),
-                              .gram = take(arena, side * side, DTYPE_F32),
-                              .square = take(arena, side * side, DTYPE_F32),
-                              .sums = take(arena, 1, DTYPE_F64),
-                              .factor = take(arena, 2, DTYPE_F64),
-                              .unit = take(arena, 2, DTYPE_F64)};
+    return (struct muon_room){.x = allocate_tensor(arena, elems, DTYPE_F32),
+                              .y = allocate_tensor(arena, elems, DTYPE_F32),
+                              .gram = allocate_tensor(arena, side * side, DTYPE_F32),
+                              .square = allocate_tensor(arena, side * side, DTYPE_F32),
+                              .sums = allocate_tensor(arena, 1, DTYPE_F64),
+                              .factor = allocate_tensor(arena, 2, DTYPE_F64),
+                              .unit = allocate_tensor(arena, 2, DTYPE_F64)};
 }
 
 /* ---- Newton–Schulz ---- */
 
-/* add — y ← b·y + a·scale·x of n elements; scale: (1) f64 on the device, data NULL: 1. */
-static enum status add(const struct muon *m, struct tensor y, double b, double a, struct tensor x,
-                       int64_t n, struct tensor scale)
+/* add_scaled — y ← b·y + a·scale·x of n elements; scale: (1) f64 on the device, data NULL: 1. */
+static enum status add_scaled(const struct muon *m, struct tensor y, double b, double a,
+                              struct tensor x, int64_t n, struct tensor scale)
 {
     const struct optim_span all = {0, n, (float)((b - 1) / a)};
     return m->op->sgd(
@@ -77,9 +77,9 @@ static enum status make_gram(const struct muon *m, struct tensor x, int64_t rows
                                                              .layout = MATMUL_LAYOUT_OI});
 }
 
-/* product — y (n, out) = x (n, in) · w (in, out). */
-static enum status product(const struct muon *m, struct tensor y, struct tensor x, struct tensor w,
-                           int64_t n, int64_t in, int64_t out)
+/* multiply_matrices — y (n, out) = x (n, in) · w (in, out). */
+static enum status multiply_matrices(const struct muon *m, struct tensor y, struct tensor x,
+                                     struct tensor w, int64_t n, int64_t in, int64_t out)
 {
     return m->op->matmul_fwd(
         m->stream,
@@ -87,20 +87,20 @@ static enum status product(const struct muon *m, struct tensor y, struct tensor 
             .y = y, .x = x, .w = w, .n = n, .in = in, .out = out, .layout = MATMUL_LAYOUT_IO});
 }
 
-/* iterate — y = factor · (A·x + (B·G + C·G²)·x), G the smaller of x·xᵀ and xᵀ·x, which then
- * multiplies x from the right. */
-static enum status iterate(const struct muon *m, struct tensor y, struct tensor x, int64_t rows,
-                           int64_t columns, double factor)
+/* iterate_newton_schulz — y = factor · (A·x + (B·G + C·G²)·x), G the smaller of x·xᵀ and xᵀ·x,
+ * which then multiplies x from the right. */
+static enum status iterate_newton_schulz(const struct muon *m, struct tensor y, struct tensor x,
+                                         int64_t rows, int64_t columns, double factor)
 {
     const struct muon_room *r = m->room;
     const struct tensor none = {0};
     int64_t side = lesser(rows, columns);
     TRY(make_gram(m, x, rows, columns));
-    TRY(product(m, r->square, r->gram, r->gram, side, side, side));
-    TRY(add(m, r->square, C, B, r->gram, side * side, none));
-    TRY(rows > columns ? product(m, y, x, r->square, rows, columns, columns)
-                       : product(m, y, r->square, x, rows, rows, columns));
-    return add(m, y, factor, factor * A, x, rows * columns, none);
+    TRY(multiply_matrices(m, r->square, r->gram, r->gram, side, side, side));
+    TRY(add_scaled(m, r->square, C, B, r->gram, side * side, none));
+    TRY(rows > columns ? multiply_matrices(m, y, x, r->square, rows, columns, columns)
+                       : multiply_matrices(m, y, r->square, x, rows, rows, columns));
+    return add_scaled(m, y, factor, factor * A, x, rows * columns, none);
 }
 
 enum status muon_orthogonalise(const struct muon *m, int64_t rows, int64_t columns, double factor,
@@ -116,9 +116,9 @@ enum status muon_orthogonalise(const struct muon *m, int64_t rows, int64_t colum
         &(struct grad_scale){
             .out = r->factor, .squares = r->sums, .loss = r->unit, .squares_n = 1, .clip = TINY}));
     TRY(dev_fill(m->stream, r->y.data, 0, (size_t)n * sizeof(float)));
-    TRY(add(m, r->y, 1, 1 / TINY, r->x, n, r->factor));
+    TRY(add_scaled(m, r->y, 1, 1 / TINY, r->x, n, r->factor));
     for (int i = 0; i < ITERATIONS; i++) {
-        TRY(iterate(m, y, x, rows, columns, i == ITERATIONS - 1 ? factor : 1));
+        TRY(iterate_newton_schulz(m, y, x, rows, columns, i == ITERATIONS - 1 ? factor : 1));
         struct tensor made = y;
         y = x;
         x = made;
@@ -187,9 +187,9 @@ static enum status copy_matrix(const struct muon *m, const struct param_matrix *
                                             .x_stride = is_back ? matrix->run : matrix->stride});
 }
 
-/* replace — Replaces a matrix of u by its update on this rank, and by zero on the others. */
-static enum status replace(const struct muon *m, const struct param_matrix *matrix,
-                           struct tensor whole, bool is_own)
+/* update_matrix — Replaces a matrix of u by its update on this rank, and by zero on the others. */
+static enum status update_matrix(const struct muon *m, const struct param_matrix *matrix,
+                                 struct tensor whole, bool is_own)
 {
     const struct muon_room *r = m->room;
     int64_t elems = matrix->rows * matrix->columns;
@@ -208,8 +208,8 @@ static enum status replace(const struct muon *m, const struct param_matrix *matr
     return copy_matrix(m, matrix, whole, made, true);
 }
 
-static enum status apply(const struct muon *m, const struct store_local_shard *shard,
-                         struct range range)
+static enum status apply_update(const struct muon *m, const struct store_local_shard *shard,
+                                struct range range)
 {
     const struct optim_span all = {0, range.n, (float)m->weight_decay};
     if (range.n == 0)
@@ -250,10 +250,11 @@ enum status muon_update(const struct muon *m, struct store *store, int bucket)
             continue;
         int n = param_matrices(p, matrix);
         for (int j = 0; j < n; j++)
-            TRY(replace(m, &matrix[j], tensor_at(whole.g, at), next++ % whole.ranks == whole.rank));
+            TRY(update_matrix(m, &matrix[j], tensor_at(whole.g, at),
+                              next++ % whole.ranks == whole.rank));
     }
     TRY(store_update_scatter(store, bucket));
     for (int i = 0; i < m->table->params_n; i++)
-        TRY(apply(m, &shard, range_of(&m->table->param[i], &shard)));
+        TRY(apply_update(m, &shard, range_of(&m->table->param[i], &shard)));
     return ST_OK;
 }

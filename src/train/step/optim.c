@@ -5,10 +5,10 @@
 
 #include "base/memory.h"
 
-/* walk — Writes the spans to out, or only counts them if out is NULL. A range ends where the next
- * row starts, so it contains the padding, which is zero and has zero gradient. */
-static int64_t walk(const struct param_table *t, const struct optim_config *config,
-                    struct optim_span *out)
+/* collect_spans — Writes the spans to out, or only counts them if out is NULL. A range ends where
+ * the next row starts, so it contains the padding, which is zero and has zero gradient. */
+static int64_t collect_spans(const struct param_table *t, const struct optim_config *config,
+                             struct optim_span *out)
 {
     const double weight_decay = optim_decay(config);
     int64_t n = 0, end = -1;
@@ -32,9 +32,9 @@ static int64_t walk(const struct param_table *t, const struct optim_config *conf
 struct optim_span *optim_spans(const struct param_table *t, const struct optim_config *config,
                                int64_t *n_out)
 {
-    *n_out = walk(t, config, NULL);
+    *n_out = collect_spans(t, config, NULL);
     struct optim_span *span = memory_new((size_t)*n_out, sizeof *span);
-    walk(t, config, span);
+    collect_spans(t, config, span);
     return span;
 }
 

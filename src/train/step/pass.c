@@ -202,8 +202,8 @@ enum status step_unit_bwd(struct step *s, const struct step_micro *m, int unit)
 
 /* ---- head and backward ---- */
 
-static enum status head(struct step *s, struct pass *p, const struct step_micro *m,
-                        struct step_result *r)
+static enum status run_head(struct step *s, struct pass *p, const struct step_micro *m,
+                            struct step_result *r)
 {
     const int unit = s->core.table.units_n - 1;
     step_pass_scale(s, p);
@@ -235,7 +235,7 @@ enum status step_micro_bwd(struct step *s, struct pass *p, const struct step_mic
                            struct step_result *r)
 {
     struct store *store = s->core.store;
-    TRY(head(s, p, m, r));
+    TRY(run_head(s, p, m, r));
     for (int unit = (int)p->dims->layers; unit >= 1; unit--) {
         TRY(store_unshard(store, unit, -1));
         TRY(store_prepare_grad(store, unit));

@@ -115,7 +115,7 @@ static enum status copy_rows(const struct run *run, struct tensor to, struct ten
                     (size_t)micro_elems(run) * dtype_bytes(to.dtype));
 }
 
-static enum status begin(struct run *run, const struct pipe_plan_action *a, bool is_send)
+static enum status begin_transfer(struct run *run, const struct pipe_plan_action *a, bool is_send)
 {
     struct step_pipe *p = run->p;
     struct step_pipe_message *m = &p->message[a - p->plan.action];
@@ -138,7 +138,7 @@ static enum status begin(struct run *run, const struct pipe_plan_action *a, bool
     return begin_message(run, m, p->taken[a->op.is_backward]);
 }
 
-static enum status take(struct run *run, struct pipe_op op)
+static enum status take_rows(struct run *run, struct pipe_op op)
 {
     struct pass p = pass_of(run, op);
     TRY(wait_message(run, run->received[op.is_backward]));
@@ -147,8 +147,8 @@ static enum status take(struct run *run, struct pipe_op op)
     return dev_event_record(run->s->stream, &run->p->taken[op.is_backward]);
 }
 
-/* give — Calls the hooks for rows that are about to be sent to another stage. */
-static enum status give(const struct run *run, struct tensor rows)
+/* call_row_hooks — Calls the hooks for rows that are about to be sent to another stage. */
+static enum status call_row_hooks(const struct run *run, struct tensor rows)
 {
     return step_rows(run->s->step, rows, micro_elems(run));
 }
@@ -161,7 +161,7 @@ static enum status keep_grad(struct run *run, const struct pass *p)
         TRY(wait_message(run, run->sent[at]));
     run->sent[at] = NULL;
     TRY(copy_rows(run, run->p->made[at], model_shard_grad(p)));
-    return give(run, run->p->made[at]);
+    return call_row_hooks(run, run->p->made[at]);
 }
 
 /* ---- the gradient of the embedding's output (step/pipe_ends.c) ---- */
@@ -226,18 +226,18 @@ static enum status forward_chunk(struct step_core *s, const struct pass *p, int 
     return ST_OK;
 }
 
-static enum status forward(struct run *run, struct pipe_op op)
+static enum status run_forward(struct run *run, struct pipe_op op)
 {
     struct pass p = pass_begin(run, op);
     TRY(step_copy_inputs(run->s->step, run->batch, op.micro * p.b, &p));
     TRY(forward_chunk(run->s, &p, op.chunk));
     if (!is_last(run->p, op.chunk))
-        TRY(give(run, model_shard_output(&p)));
+        TRY(call_row_hooks(run, model_shard_output(&p)));
     step_lap(run->s->step, &run->r->forward_ms);
     return ST_OK;
 }
 
-static enum status head(struct run *run, const struct pass *p, struct pipe_op op)
+static enum status run_head(struct run *run, const struct pass *p, struct pipe_op op)
 {
     struct step_core *s = run->s;
     TRY(step_unshard_head(s));
@@ -269,19 +269,19 @@ static enum status backward_embed(struct run *run, const struct pass *p, struct 
         if (run->embed)
             TRY(wait_message(run, run->embed));
         TRY(copy_rows(run, run->p->embed_rows, model_shard_grad(p)));
-        TRY(give(run, run->p->embed_rows));
+        TRY(call_row_hooks(run, run->p->embed_rows));
         TRY(run->is_check ? message_embed(run) : ST_OK);
     }
     TRY(run->s->model->embed_bwd(p));
     return end_unit(run, op, 0);
 }
 
-static enum status backward(struct run *run, struct pipe_op op)
+static enum status run_backward(struct run *run, struct pipe_op op)
 {
     struct pass p = pass_begin(run, op);
     TRY(step_copy_inputs(run->s->step, run->batch, op.micro * p.b, &p));
     if (is_last(run->p, op.chunk))
-        TRY(head(run, &p, op));
+        TRY(run_head(run, &p, op));
     if (op.chunk == run->p->pipe.chunks - 1)
         TRY(end_unit(run, op, run->s->table.units_n - 1));
     struct step_core *s = run->s;
@@ -300,17 +300,17 @@ static enum status backward(struct run *run, struct pipe_op op)
 
 /* ---- a step ---- */
 
-static enum status act(struct run *run, const struct pipe_plan_action *a)
+static enum status run_action(struct run *run, const struct pipe_plan_action *a)
 {
     switch (a->kind) {
     case PIPE_PLAN_RECV:
-        return begin(run, a, false);
+        return begin_transfer(run, a, false);
     case PIPE_PLAN_TAKE:
-        return take(run, a->op);
+        return take_rows(run, a->op);
     case PIPE_PLAN_RUN:
-        return a->op.is_backward ? backward(run, a->op) : forward(run, a->op);
+        return a->op.is_backward ? run_backward(run, a->op) : run_forward(run, a->op);
     case PIPE_PLAN_SEND:
-        return begin(run, a, true);
+        return begin_transfer(run, a, true);
     case PIPE_PLAN_RECV_EMBED:
     case PIPE_PLAN_SEND_EMBED:
         return begin_embed(run, a);
@@ -331,7 +331,7 @@ enum status step_pipe_run(struct step_core *s, const struct step_now *now)
     int64_t start = clock_ns();
     TRY(store_grad_sync_begin(s->store, NULL, 0)); /* no rows of tokens are exchanged */
     for (int i = 0; i < s->pipe->plan.actions_n; i++)
-        TRY(act(&run, &s->pipe->plan.action[i]));
+        TRY(run_action(&run, &s->pipe->plan.action[i]));
     now->r->pipe_ms += (double)(clock_ns() - start) * 1e-6;
     TRY(step_pipe_ends_sum(s));
     TRY(step_unit_reduce(s->step, 0));
@@ -341,8 +341,8 @@ enum status step_pipe_run(struct step_core *s, const struct step_now *now)
 
 /* ---- messages outside the plan ---- */
 
-/* neighbour — Returns the stage after this one, or before it. */
-static int neighbour(const struct step_pipe *p, bool is_after)
+/* find_neighbour — Returns the stage after this one, or before it. */
+static int find_neighbour(const struct step_pipe *p, bool is_after)
 {
     return (p->stage + (is_after ? 1 : p->pipe.stages - 1)) % p->pipe.stages;
 }
@@ -353,7 +353,7 @@ static enum status send_rows(struct step_core *s, const struct pass *p, struct t
 {
     TRY(dev_sync(s->stream));
     return comm_send(s->pipe->line, rows, step_pipe_elems(s, p->b, p->t),
-                     neighbour(s->pipe, is_after));
+                     find_neighbour(s->pipe, is_after));
 }
 
 /* Receives the rows that a pass gets from a neighbour, and waits for them. */
@@ -361,7 +361,7 @@ static enum status receive_rows(struct step_core *s, const struct pass *p, struc
                                 bool is_after)
 {
     return comm_recv(s->pipe->line, rows, step_pipe_elems(s, p->b, p->t),
-                     neighbour(s->pipe, is_after));
+                     find_neighbour(s->pipe, is_after));
 }
 
 /* ---- the passes of one shard, to compare it ---- */
@@ -384,7 +384,7 @@ enum status step_pipe_run_alone(struct step_core *s, const struct step_now *now,
             struct pass p = pass_of(&run, op);
             if (!is_first(s->pipe, chunk))
                 TRY(receive_rows(s, &p, model_shard_input(&p), false));
-            TRY(forward(&run, op));
+            TRY(run_forward(&run, op));
             if (!is_last(s->pipe, chunk))
                 TRY(send_rows(s, &p, model_shard_output(&p), true));
         }
@@ -393,7 +393,7 @@ enum status step_pipe_run_alone(struct step_core *s, const struct step_now *now,
             struct pass p = pass_of(&run, op);
             if (!is_last(s->pipe, chunk))
                 TRY(receive_rows(s, &p, model_shard_grad(&p), true));
-            TRY(backward(&run, op));
+            TRY(run_backward(&run, op));
             if (!is_first(s->pipe, chunk)) {
                 const int64_t made = (run.made_n - 1) % s->pipe->plan.grads_out;
                 TRY(send_rows(s, &p, s->pipe->made[made], false));

@@ -1,4 +1,4 @@
-/* step_run — the sequence of a step (step.h). Read run() first.
+/* step_run — the sequence of a step (step.h). Read run_phases() first.
  *
  * - The samples are read first: the divisor of the loss counts the targets of the whole global
  *   batch (batch.c). Ranks add up their counts during the first forward pass.
@@ -62,7 +62,7 @@ static enum status counts_end(struct step *s, struct step_now *now)
     return ST_OK;
 }
 
-static enum status begin(struct step *s, const struct batch *batch, struct step_now *now)
+static enum status begin_step(struct step *s, const struct batch *batch, struct step_now *now)
 {
     enum status checked = batch_check(batch, s->core.config.dims.vocab);
     if (checked != ST_OK) {
@@ -93,8 +93,8 @@ static enum status begin_passes(struct step *s, struct step_now *now)
     return call_hooks(s, STEP_PHASE_FORWARD, now);
 }
 
-static enum status forward(struct step *s, struct step_now *now, const struct step_micro *m,
-                           struct pass *p)
+static enum status run_forward(struct step *s, struct step_now *now, const struct step_micro *m,
+                               struct pass *p)
 {
     const int64_t sample = step_mesh_sample_first(&s->core, now->batch.samples) + m->first;
     *p = step_pass_train(s, sample, now->step_i);
@@ -106,8 +106,8 @@ static enum status forward(struct step *s, struct step_now *now, const struct st
     return step_micro_fwd(s, p, m);
 }
 
-static enum status backward(struct step *s, struct step_now *now, const struct step_micro *m,
-                            struct pass *p)
+static enum status run_backward(struct step *s, struct step_now *now, const struct step_micro *m,
+                                struct pass *p)
 {
     if (!now->is_counted)
         TRY(counts_end(s, now));
@@ -117,14 +117,14 @@ static enum status backward(struct step *s, struct step_now *now, const struct s
 
 /* ---- reduce, decide, update, report ---- */
 
-static enum status reduce(struct step *s, struct step_now *now)
+static enum status reduce_grads(struct step *s, struct step_now *now)
 {
     TRY(step_end(s, now));
     return call_hooks(s, STEP_PHASE_REDUCE, now);
 }
 
-/* decide — Fails if the update must not be made. The state has not changed yet. */
-static enum status decide(struct step *s, struct step_now *now)
+/* decide_update — Fails if the update must not be made. The state has not changed yet. */
+static enum status decide_update(struct step *s, struct step_now *now)
 {
     const struct step_result *r = now->r;
     s->lap_ns = clock_ns();
@@ -141,7 +141,7 @@ static enum status decide(struct step *s, struct step_now *now)
                 (long long)now->sample_first);
 }
 
-static enum status update(struct step *s, struct step_now *now)
+static enum status apply_update(struct step *s, struct step_now *now)
 {
     const bool is_skipped = now->decision == STEP_DECISION_SKIP;
     s->update.skipped_n += is_skipped;
@@ -153,7 +153,7 @@ static enum status update(struct step *s, struct step_now *now)
     return ST_OK;
 }
 
-static enum status report(struct step *s, int64_t begun_ns, struct step_result *r)
+static enum status report_times(struct step *s, int64_t begun_ns, struct step_result *r)
 {
     (void)step_add_waits(&s->core, r);
     r->compute_ms = (double)(s->lap_ns - begun_ns) * 1e-6 - r->wait_ms;
@@ -192,12 +192,12 @@ static void forget_waits(struct step *s, struct step_result *r)
     (void)tensor_axis_blocked_ms(&s->core.context);
 }
 
-static enum status run(struct step *s, const struct batch *batch, struct step_now *now)
+static enum status run_phases(struct step *s, const struct batch *batch, struct step_now *now)
 {
     const int64_t each = s->core.config.batch_samples;
     forget_waits(s, now->r);
     const int64_t begun_ns = s->lap_ns = clock_ns();
-    TRY(begin(s, batch, now));
+    TRY(begin_step(s, batch, now));
     do {
         TRY(begin_passes(s, now));
         if (s->core.pipe)
@@ -207,14 +207,14 @@ static enum status run(struct step *s, const struct batch *batch, struct step_no
                 const struct step_micro m = {first, first + each == batch->samples, now->fault,
                                              false};
                 struct pass p;
-                TRY(forward(s, now, &m, &p));
-                TRY(backward(s, now, &m, &p));
+                TRY(run_forward(s, now, &m, &p));
+                TRY(run_backward(s, now, &m, &p));
             }
-        TRY(reduce(s, now));
+        TRY(reduce_grads(s, now));
     } while (now->decision == STEP_DECISION_REPEAT);
-    TRY(decide(s, now));
-    TRY(update(s, now));
-    return report(s, begun_ns, now->r);
+    TRY(decide_update(s, now));
+    TRY(apply_update(s, now));
+    return report_times(s, begun_ns, now->r);
 }
 
 /* run_checked — Checks the sizes of the batch, and runs the step. *out is set on success. */
@@ -229,7 +229,7 @@ static enum status run_checked(struct step *s, const struct batch *batch, struct
             batch->seq_tokens == s->core.config.seq_tokens && batch->task == step_task(&s->core),
         "samples %lld seq_tokens %lld", (long long)batch->samples, (long long)batch->seq_tokens);
     now->r = &r;
-    TRY(run(s, batch, now));
+    TRY(run_phases(s, batch, now));
     *out = r;
     return ST_OK;
 }

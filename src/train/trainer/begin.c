@@ -195,8 +195,8 @@ static enum status open_files(struct trainer *t)
     return tfevents_open(dir, t->progress.step + 1, &t->events);
 }
 
-/* load — On rank 0: loads the checkpoint, or the weights of model_path. */
-static enum status load(struct trainer *t, bool is_found)
+/* load_state — On rank 0: loads the checkpoint, or the weights of model_path. */
+static enum status load_state(struct trainer *t, bool is_found)
 {
     if (t->checkpoint)
         TRY(checkpoint_attach(t->checkpoint, t->step, &t->progress, t->last_checkpoint.path,
@@ -225,7 +225,7 @@ static enum status load(struct trainer *t, bool is_found)
 static enum status load_all(struct trainer *t, bool is_found)
 {
     if (t->consensus.ranks == 1)
-        return load(t, is_found);
+        return load_state(t, is_found);
     if (!t->is_rank0) {
         enum status st = state_serve(step_state(t->step));
         if (st != ST_OK)
@@ -233,7 +233,7 @@ static enum status load_all(struct trainer *t, bool is_found)
         TRY(consensus_outcome(&t->consensus, st));
         return st == ST_OK ? ST_OK : FAIL(st, "the checkpoint could not be sent to all ranks");
     }
-    enum status st = load(t, is_found);
+    enum status st = load_state(t, is_found);
     struct status_saved saved;
     status_save(&saved);
     enum status st_end = state_end(step_state(t->step), st);

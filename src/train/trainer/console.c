@@ -36,8 +36,8 @@ static void add_speed(struct text *t, const struct console_step *now, bool has_m
                  text_format_span(word, sizeof word, (int64_t)(1000 * now->eta_seconds)));
 }
 
-/* give — copies the text to out and frees it. */
-static const char *give(struct text *t, char *out, size_t cap)
+/* move_text — copies the text to out and frees it. */
+static const char *move_text(struct text *t, char *out, size_t cap)
 {
     text_copy(out, cap, t->data ? t->data : "");
     text_free(t);
@@ -53,7 +53,7 @@ const char *console_line(char *out, size_t cap, const struct console_step *now)
     char word[32];
     text_add(&t, "  %s", text_format_ms(word, sizeof word, ms));
     add_speed(&t, now, true);
-    return give(&t, out, cap);
+    return move_text(&t, out, cap);
 }
 
 const char *console_bar(char *out, size_t cap, int columns, const struct console_step *now)
@@ -63,7 +63,7 @@ const char *console_bar(char *out, size_t cap, int columns, const struct console
     text_add(&t, "step %lld/%lld  loss %.4f", (long long)now->step, (long long)now->steps,
              now->loss);
     add_speed(&t, now, false);
-    give(&t, line, sizeof line);
+    move_text(&t, line, sizeof line);
     double part = now->steps > 0 ? (double)now->step / (double)now->steps : 0;
     int width = columns - (int)strlen(line) - 9; /* "[", "] 100%", two spaces */
     if (width > BAR_MAX)

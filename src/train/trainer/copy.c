@@ -13,9 +13,9 @@
 #include "train/weights/load.h"
 #include "train/trainer/memory_plan.h"
 
-/* fingerprint — Hashes everything that must be equal for a copy to be usable. */
-static enum status fingerprint(const struct trainer *t, const struct peer_copy_sizes *sizes,
-                               uint64_t *out)
+/* compute_fingerprint — Hashes everything that must be equal for a copy to be usable. */
+static enum status compute_fingerprint(const struct trainer *t, const struct peer_copy_sizes *sizes,
+                                       uint64_t *out)
 {
     const struct trainer_config *c = t->config;
     char dims[1024]; /* as ckpt_meta.model_json */
@@ -46,9 +46,9 @@ static int nodes_max(const struct trainer *t)
     return t->config->ranks_max / comm_place(t->config->step.comm)->locals;
 }
 
-/* without — Continues without copies, or fails with PEER_COPIES=1. why NULL: there is no memory for
- * them, which has been logged. */
-static enum status without(const struct trainer *t, const char *why)
+/* continue_without_copies — Continues without copies, or fails with PEER_COPIES=1. why NULL: there
+ * is no memory for them, which has been logged. */
+static enum status continue_without_copies(const struct trainer *t, const char *why)
 {
     if (t->config->peer_copies == PEER_COPY_MODE_ON)
         return FAIL(why ? ST_BAD_SETTING : ST_RETRY,
@@ -67,9 +67,9 @@ static enum status without(const struct trainer *t, const char *why)
     return ST_OK;
 }
 
-/* reserve — Computes the memory that this rank allocates after the copies: for training, and on
- * rank 0 for the checkpoint copy that is written in the background. */
-static enum status reserve(const struct trainer *t, int64_t *out)
+/* compute_reserve — Computes the memory that this rank allocates after the copies: for training,
+ * and on rank 0 for the checkpoint copy that is written in the background. */
+static enum status compute_reserve(const struct trainer *t, int64_t *out)
 {
     const struct trainer_config *c = t->config;
     const struct memory_plan_place place = {.at = *comm_place(c->step.comm), .threads_n = 1};
@@ -104,7 +104,7 @@ enum status trainer_copy_begin(struct trainer *t)
         return ST_OK; /* such a process has no comm */
     const char *why = peer_copy_why(&c->step, nodes_max(t));
     if (why)
-        return without(t, why);
+        return continue_without_copies(t, why);
     struct peer_copy_config config = {.comm = c->step.comm,
                                       .fd = c->peer_copy_fd,
                                       .ranks_max = c->ranks_max,
@@ -114,11 +114,11 @@ enum status trainer_copy_begin(struct trainer *t)
     const struct comm_place *place = comm_place(c->step.comm);
     TRY(peer_copy_world(&c->step, place, &config.world));
     TRY(peer_copy_sizes(&c->step, place, c->ranks_min, c->ranks_max, &config.sizes));
-    TRY(fingerprint(t, &config.sizes, &config.fingerprint));
-    TRY(reserve(t, &config.reserve_bytes));
+    TRY(compute_fingerprint(t, &config.sizes, &config.fingerprint));
+    TRY(compute_reserve(t, &config.reserve_bytes));
     TRY(peer_copy_open(&config, &t->peer_copy));
     if (!t->peer_copy)
-        return without(t, NULL);
+        return continue_without_copies(t, NULL);
     TRY(peer_copy_find(t->peer_copy, &t->is_from_memory, &t->progress));
     if (t->is_from_memory)
         set_last_checkpoint(t);

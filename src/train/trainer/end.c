@@ -16,7 +16,7 @@ static double mean_last(const struct trainer *t, int64_t *n_out)
     return sum / (double)*n_out;
 }
 
-static const char *elapsed(char *out, size_t cap, double ms)
+static const char *format_elapsed(char *out, size_t cap, double ms)
 {
     long long seconds = (long long)(ms / 1000);
     if (seconds >= 3600)
@@ -98,7 +98,7 @@ void trainer_end(struct trainer *t)
     console_flush(&t->console);
     log_console("trained %lld step%s, %s tokens, in %s: %s tok/s%s", (long long)steps,
                 steps == 1 ? "" : "s", text_format_count(tokens, sizeof tokens, trained),
-                elapsed(span, sizeof span, t->steps_ms),
+                format_elapsed(span, sizeof span, t->steps_ms),
                 text_format_count(speed, sizeof speed, trained / seconds), mfu);
     log_skipped(t);
     log_left_out(t);

@@ -121,8 +121,8 @@ enum status ledger_file_open(const char *dir, const struct ledger_start *start,
 
 /* ---- write ---- */
 
-/* warn — Logs a warning once. why: a sentence with the path. */
-static void warn(struct ledger_file *f, const char *why)
+/* warn_once — Logs a warning once. why: a sentence with the path. */
+static void warn_once(struct ledger_file *f, const char *why)
 {
     if (!f->is_warned)
         LOG_WARN("%s; training goes on, and the ledger of samples is written later", why);
@@ -133,7 +133,7 @@ static void warn_errno(struct ledger_file *f, const char *verb)
 {
     char why[FILE_PATH_MAX + 128];
     text_format(why, sizeof why, "cannot %s %s: %s", verb, f->path, strerror(errno));
-    warn(f, why);
+    warn_once(f, why);
 }
 
 /* has_room — Returns true if there is room for three more lines. After a megabyte of lines the disk
@@ -143,8 +143,8 @@ static bool has_room(const struct ledger_file *f)
     return f->lines.len + 3 * LEDGER_LINE_MAX <= LINES_BYTES_MAX;
 }
 
-/* begin — Adds the lines that a generation needs before its first step. */
-static void begin(struct ledger_file *f)
+/* begin_generation — Adds the lines that a generation needs before its first step. */
+static void begin_generation(struct ledger_file *f)
 {
     char line[LEDGER_LINE_MAX];
     if (f->has_started)
@@ -167,7 +167,7 @@ static void add_run(struct ledger_file *f)
     f->run.steps = 0;
     if (run.steps == 0 || !has_room(f))
         return;
-    begin(f);
+    begin_generation(f);
     ledger_write_run(&run, &f->hash, line);
     text_add(&f->lines, "%s", line);
 }
@@ -179,7 +179,7 @@ static void write_lines(struct ledger_file *f)
     if (f->lines.len == 0)
         return;
     if (file_write_at(f->fd, f->path, f->lines.data, f->lines.len, f->bytes) != ST_OK) {
-        warn(f, status_message());
+        warn_once(f, status_message());
         status_clear();
         if (ftruncate(f->fd, (off_t)f->bytes) != 0)
             warn_errno(f, "shorten");
@@ -198,7 +198,7 @@ void ledger_file_add(struct ledger_file *f, const struct ledger_run *step)
         return;
     struct ledger_run one = *step;
     one.generation = f->start.generation;
-    begin(f);
+    begin_generation(f);
     if (ledger_append(&f->run, &one))
         return;
     add_run(f);
@@ -219,7 +219,7 @@ void ledger_file_checkpoint(struct ledger_file *f, const char *path)
     }
     if (!has_room(f))
         return;
-    begin(f);
+    begin_generation(f);
     ledger_write_checkpoint(&c, &f->hash, line);
     text_add(&f->lines, "%s", line);
     write_lines(f);

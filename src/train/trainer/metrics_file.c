@@ -49,8 +49,8 @@ bool metrics_file_keep(const char *text, size_t bytes, int64_t step, size_t *kee
     return true;
 }
 
-/* cut — Truncates a regular file; a pipe or /dev/null stays as it is. */
-static enum status cut(int fd, const char *path, int64_t step)
+/* truncate_file — Truncates a regular file; a pipe or /dev/null stays as it is. */
+static enum status truncate_file(int fd, const char *path, int64_t step)
 {
     struct stat info;
     struct file_map map = {0};
@@ -118,7 +118,7 @@ enum status metrics_file_open(const char *path, int64_t step, struct metrics_fil
     }
     enum status st = lock_file(fd, path);
     if (st == ST_OK)
-        st = cut(fd, path, step);
+        st = truncate_file(fd, path, step);
     if (st != ST_OK) {
         close(fd);
         return st;
@@ -160,8 +160,8 @@ static void add_line(struct metrics_file *file, const char *line)
         file->is_torn = true;
 }
 
-/* number — Writes the shortest digits that read back; JSON has no NaN. */
-static const char *number(char *out, size_t cap, double value)
+/* format_number — Writes the shortest digits that read back; JSON has no NaN. */
+static const char *format_number(char *out, size_t cap, double value)
 {
     if (isfinite(value))
         text_copy(out, cap, text_f64(value).text);
@@ -183,13 +183,13 @@ void metrics_file_step(struct metrics_file *file, const struct metrics_file_step
         text_format(ranks, sizeof ranks,
                     ",\"compute_ms\":%.3f,\"comm_ms\":%.3f,\"wait_ms\":%.3f,\"sent_bytes\":%lld",
                     line->compute_ms, line->comm_ms, line->wait_ms, (long long)line->sent_bytes);
-    text_format(text, sizeof text,
-                "{\"step\":%lld,\"epoch\":%lld,\"loss\":%s,\"grad_norm\":%s,\"lr\":%s,\"tokens\":%"
-                "lld,\"step_ms\":%.3f%s%s%s}",
-                (long long)line->step, (long long)line->epoch,
-                number(loss, sizeof loss, line->loss), number(norm, sizeof norm, line->grad_norm),
-                number(lr, sizeof lr, line->lr), (long long)line->tokens, line->step_ms, stall,
-                ranks, skipped);
+    text_format(
+        text, sizeof text,
+        "{\"step\":%lld,\"epoch\":%lld,\"loss\":%s,\"grad_norm\":%s,\"lr\":%s,\"tokens\":%"
+        "lld,\"step_ms\":%.3f%s%s%s}",
+        (long long)line->step, (long long)line->epoch, format_number(loss, sizeof loss, line->loss),
+        format_number(norm, sizeof norm, line->grad_norm), format_number(lr, sizeof lr, line->lr),
+        (long long)line->tokens, line->step_ms, stall, ranks, skipped);
     add_line(file, text);
 }
 
@@ -199,7 +199,7 @@ void metrics_file_eval(struct metrics_file *file, int64_t step, double val_loss)
         return;
     char text[128], loss[32];
     text_format(text, sizeof text, "{\"step\":%lld,\"val_loss\":%s}", (long long)step,
-                number(loss, sizeof loss, val_loss));
+                format_number(loss, sizeof loss, val_loss));
     add_line(file, text);
 }
 

@@ -44,8 +44,9 @@ bool sample_text_quote(const uint8_t *bytes, size_t n, char *out, size_t cap)
     return is_whole;
 }
 
-/* add — Appends bytes while there is room; sixty tokens of usual length need a fifth of it. */
-static void add(struct sample_text *v, const void *bytes, size_t n)
+/* append_bytes — Appends bytes while there is room; sixty tokens of usual length need a fifth of
+ * it. */
+static void append_bytes(struct sample_text *v, const void *bytes, size_t n)
 {
     if (n > sizeof v->text - v->text_n)
         n = sizeof v->text - v->text_n;
@@ -62,8 +63,8 @@ static void add_prompt(struct sample_text *v)
         first++;
     v->text_n = 0;
     if (first > 0)
-        add(v, "…", strlen("…"));
-    add(v, prompt + first, n - first);
+        append_bytes(v, "…", strlen("…"));
+    append_bytes(v, prompt + first, n - first);
 }
 
 /* ---- the prompt ---- */
@@ -136,8 +137,8 @@ void sample_text_close(struct sample_text *v)
 
 /* ---- one sample ---- */
 
-/* next — Chooses token number i after the prompt. */
-static enum status next(struct sample_text *v, struct step *step, int64_t i, int32_t *out)
+/* choose_token — Chooses token number i after the prompt. */
+static enum status choose_token(struct sample_text *v, struct step *step, int64_t i, int32_t *out)
 {
     const struct sample_text_config *c = &v->config;
     int64_t n = v->prompt_n + i, seen = n < c->seq_tokens ? n : c->seq_tokens;
@@ -159,13 +160,13 @@ enum status sample_text_generate(struct sample_text *v, struct step *step, bool 
     for (int64_t i = 0; i < SAMPLE_TEXT_TOKENS && !(stop && stop(arg)); i++) {
         int32_t token = 0;
         size_t n = 0;
-        TRY(next(v, step, i, &token));
+        TRY(choose_token(v, step, i, &token));
         if ((uint32_t)token == tokenizer_end(v->tokenizer))
             break; /* the model ended the text */
         v->tokens[v->prompt_n + i] = token;
         const uint8_t *bytes = tokenizer_bytes(v->tokenizer, (uint32_t)token, &n);
         if (bytes) /* an id that the vocabulary leaves out has none */
-            add(v, bytes, n);
+            append_bytes(v, bytes, n);
     }
     sample_text_quote(v->text, sampling_utf8_whole(v->text, v->text_n), v->quoted,
                       sizeof v->quoted);

@@ -64,7 +64,7 @@ static void note_difference(struct trainer *t)
     trainer_publish(t, BOARD_PHASE_TRAINING);
 }
 
-static enum status compare(struct trainer *t)
+static enum status compare_replicas(struct trainer *t)
 {
     struct step_sentinel found;
     TRY(step_sentinel(t->step, &found));
@@ -152,7 +152,7 @@ enum status trainer_sentinel(struct trainer *t, bool before_save)
 {
     if (before_save || is_due(t, false))
         TRY(verify_sums(t));
-    return is_due(t, before_save) ? compare(t) : ST_OK;
+    return is_due(t, before_save) ? compare_replicas(t) : ST_OK;
 }
 
 /* If an exponent flips, numbers of all ranks become infinite at once, or a spike: then the state is
@@ -168,7 +168,7 @@ enum status trainer_sentinel_explain(struct trainer *t, enum status st)
     enum status found = verify_sums(t);
     const bool is_wrong = is_wrong_result(t, found != ST_OK ? found : st);
     if (found == ST_OK && !is_wrong && is_on(t))
-        found = compare(t);
+        found = compare_replicas(t);
     if (found != ST_OK)
         return found;
     status_restore(&saved);

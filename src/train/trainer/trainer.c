@@ -111,9 +111,9 @@ static void publish_tensorboard(struct trainer *t, double step_ms)
     tfevents_add(t->events, t->progress.step, scalars, sizeof scalars / sizeof *scalars);
 }
 
-/* hidden — Returns the share of the communication time in which this rank did not wait; NAN if the
- * device waits. */
-static double hidden(const struct trainer *t, const struct step_result *result)
+/* compute_hidden_share — Returns the share of the communication time in which this rank did not
+ * wait; NAN if the device waits. */
+static double compute_hidden_share(const struct trainer *t, const struct step_result *result)
 {
     const struct comm *comm = t->config->step.comm; /* NULL: one rank */
     if (!(result->comm_ms > 0) || (comm != NULL && comm_stays_on_device(comm)))
@@ -199,7 +199,7 @@ static void publish_step(struct trainer *t, const struct step_result *result, do
                                       .eta_seconds = p->eta_seconds,
                                       .comm =
                                           t->consensus.ranks > 1 ? result->wait_ms / step_ms : 0,
-                                      .hidden = hidden(t, result)};
+                                      .hidden = compute_hidden_share(t, result)};
     if (t->is_first_of_node)
         console_step(&t->console, &line);
     if (!t->is_rank0)
@@ -253,7 +253,7 @@ static enum status sync_replicas(struct trainer *t, struct step_result *result)
 }
 
 /* Calls the look of the config; result NULL: before the first step. */
-static enum status look(const struct trainer *t, const struct step_result *result)
+static enum status call_look(const struct trainer *t, const struct step_result *result)
 {
     const struct trainer_config *c = t->config;
     return c->look ? c->look(c->look_arg, t->step, result) : ST_OK;
@@ -292,7 +292,7 @@ static enum status one_step(struct trainer *t)
     log_skipped(t, &result, samples);
     trainer_ledger_add(t, &result, samples);
     publish_step(t, &result, lr, epoch, step_ms);
-    return look(t, &result);
+    return call_look(t, &result);
 }
 
 /* ---- evaluation, checkpoints, stops ---- */
@@ -304,7 +304,7 @@ static bool is_stop_asked(void *arg)
     return stop_request_is_stop(board_requested(t->config->board));
 }
 
-static enum status evaluate(struct trainer *t)
+static enum status run_evaluation(struct trainer *t)
 {
     const struct trainer_config *c = t->config;
     double loss;
@@ -413,8 +413,8 @@ static enum status check_files(struct trainer *t, bool is_due)
     return mapped_file_check();
 }
 
-/* save — Writes a checkpoint during training. */
-static enum status save(struct trainer *t, bool is_asked)
+/* save_checkpoint — Writes a checkpoint during training. */
+static enum status save_checkpoint(struct trainer *t, bool is_asked)
 {
     if (!t->has_checkpoint_dir)
         return ST_OK;
@@ -453,7 +453,7 @@ static enum status save_or_fail(struct trainer *t, const char *why)
     return consensus_outcome(&t->consensus, st);
 }
 
-static enum status stop(struct trainer *t, enum board_request request)
+static enum status stop_run(struct trainer *t, enum board_request request)
 {
     const char *signal_name = stop_request_signal(request);
     enum status st = stop_request_status(request);
@@ -491,7 +491,7 @@ static enum status after_step(struct trainer *t)
     int64_t step = t->progress.step;
     bool is_last = step == t->end;
     if (c->eval_every > 0 && step % c->eval_every == 0 && !is_last)
-        TRY(evaluate(t));
+        TRY(run_evaluation(t));
     if (c->sample_every > 0 && step % c->sample_every == 0)
         TRY(write_sample(t));
     if (is_last)
@@ -500,21 +500,21 @@ static enum status after_step(struct trainer *t)
      * communication that runs during the next step's forward pass. */
     enum board_request request = t->consensus.ranks == 1 ? board_requested(c->board) : t->request;
     if (stop_request_is_stop(request))
-        return stop(t, request);
+        return stop_run(t, request);
     bool is_asked = request == BOARD_REQUEST_SAVE;
     if (!is_asked && (c->checkpoint_every == 0 || step % c->checkpoint_every != 0))
         return ST_OK;
-    TRY(save(t, is_asked));
+    TRY(save_checkpoint(t, is_asked));
     if (is_asked)
         board_request_done(c->board, request);
     TRY(exchange_request(t, &request));
     step_run_forget_sent(t->step);
-    return stop_request_is_stop(request) ? stop(t, request) : ST_OK;
+    return stop_request_is_stop(request) ? stop_run(t, request) : ST_OK;
 }
 
 /* ---- run ---- */
 
-static enum status loop(struct trainer *t)
+static enum status run_loop(struct trainer *t)
 {
     enum board_request request;
     if (t->progress.step >= t->end) {
@@ -524,19 +524,19 @@ static enum status loop(struct trainer *t)
     }
     TRY(exchange_request(t, &request));
     if (stop_request_is_stop(request))
-        return stop(t, request);
+        return stop_run(t, request);
     trainer_publish(t, BOARD_PHASE_TRAINING);
     step_run_forget_sent(t->step);
     step_update_sums_keep(t->step, t->progress.step);
     trainer_sentinel_begin(t);
-    TRY(look(t, NULL));
+    TRY(call_look(t, NULL));
     while (t->progress.step < t->end) {
         TRY(trainer_sentinel_explain(t, one_step(t)));
         TRY(trainer_sentinel(t, false));
         TRY(check_files(t, false));
         TRY(after_step(t));
     }
-    TRY(evaluate(t));
+    TRY(run_evaluation(t));
     TRY(check_files(t, true));
     TRY(save_or_fail(t, "at the end of training"));
     if (t->is_rank0)
@@ -569,7 +569,7 @@ enum status trainer_run(const struct trainer_config *config)
     t.is_sharded = step_mesh_divides_state(&config->step, t.consensus.ranks);
     t.are_passes_divided = step_mesh_divides_passes(&config->step, t.consensus.ranks);
     enum status st = trainer_begin(&t);
-    st = st == ST_OK ? loop(&t) : st;
+    st = st == ST_OK ? run_loop(&t) : st;
     trainer_sentinel_sums_end(&t, st);
     console_flush(&t.console);
     if (st == ST_OK)

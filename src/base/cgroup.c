@@ -110,8 +110,8 @@ static int64_t read_bytes(const char *dir, const char *name)
     return bytes;
 }
 
-/* droppable — returns the bytes of file pages in memory.stat. */
-static int64_t droppable(const char *dir, const char *key)
+/* read_cache — returns the bytes of file pages in memory.stat. */
+static int64_t read_cache(const char *dir, const char *key)
 {
     int64_t bytes = row_of(dir, "memory.stat", key);
     return bytes < 0 ? 0 : bytes;
@@ -136,13 +136,13 @@ static int64_t left_of(int64_t limit, int64_t used, int64_t file_bytes_n)
 static int64_t memory_v2(const char *dir)
 {
     return left_of(limit_v2(dir), read_bytes(dir, "memory.current"),
-                   droppable(dir, "inactive_file") + droppable(dir, "active_file"));
+                   read_cache(dir, "inactive_file") + read_cache(dir, "active_file"));
 }
 
 static int64_t memory_v1(const char *dir)
 {
     return left_of(limit_v1(dir), read_bytes(dir, "memory.usage_in_bytes"),
-                   droppable(dir, "total_inactive_file") + droppable(dir, "total_active_file"));
+                   read_cache(dir, "total_inactive_file") + read_cache(dir, "total_active_file"));
 }
 
 /* ---- the way up ---- */

@@ -21,7 +21,7 @@ static const char *as_text(const cJSON *value, char *out)
     return value ? out : NULL;
 }
 
-static void compare(const cJSON *left, const cJSON *right, config_diff_found *found, void *arg)
+static void diff_objects(const cJSON *left, const cJSON *right, config_diff_found *found, void *arg)
 {
     char a[CONFIG_DIFF_VALUE_BYTES], b[CONFIG_DIFF_VALUE_BYTES];
     const cJSON *item;
@@ -38,8 +38,8 @@ static void compare(const cJSON *left, const cJSON *right, config_diff_found *fo
     }
 }
 
-/* parse — returns an object, or NULL for any other text. */
-static cJSON *parse(const char *json)
+/* parse_object — returns an object, or NULL for any other text. */
+static cJSON *parse_object(const char *json)
 {
     cJSON *value = NULL;
     if (json_parse(json, strlen(json), "settings", &value) != ST_OK)
@@ -56,10 +56,10 @@ static cJSON *parse(const char *json)
 
 bool config_diff_each(const char *left, const char *right, config_diff_found *found, void *arg)
 {
-    cJSON *a = parse(left), *b = parse(right);
+    cJSON *a = parse_object(left), *b = parse_object(right);
     bool is_comparable = a && b;
     if (is_comparable)
-        compare(a, b, found, arg);
+        diff_objects(a, b, found, arg);
     cJSON_Delete(a);
     cJSON_Delete(b);
     return is_comparable;

@@ -33,7 +33,7 @@ struct isa {
     unsigned c1, b7, d7, a71, ce; /* registers of the leaves */
 };
 
-static struct isa look(void)
+static struct isa query_cpuid(void)
 {
     unsigned a, b, c, d;
     struct isa isa = {0};
@@ -67,14 +67,14 @@ int isa_level(void)
 {
     static _Atomic int known; /* cached, because CPUID leaves a virtual machine */
     if (known == 0) {
-        const struct isa isa = look();
+        const struct isa isa = query_cpuid();
         known = level_of(&isa);
     }
     return known;
 }
 
-bool isa_has_amx_bf16(void) { return isa_level() == 4 && has(look().d7, AMX_7D); }
-bool isa_has_avx512_bf16(void) { return isa_level() == 4 && has(look().a71, BF16_71A); }
+bool isa_has_amx_bf16(void) { return isa_level() == 4 && has(query_cpuid().d7, AMX_7D); }
+bool isa_has_avx512_bf16(void) { return isa_level() == 4 && has(query_cpuid().a71, BF16_71A); }
 #else
 int isa_level(void) { return 0; }
 bool isa_has_amx_bf16(void) { return false; }

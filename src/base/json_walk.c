@@ -5,7 +5,7 @@
 
 #include "base/json.h"
 
-static enum status wrong(const struct json_walk *w, const char *expected)
+static enum status fail_at(const struct json_walk *w, const char *expected)
 {
     return FAIL(ST_BAD_DATA,
                 "%s: not JSON: wrong at byte %zu of %zu, expected %s; the file is damaged or cut",
@@ -18,7 +18,7 @@ static void skip_space(struct json_walk *w)
         w->at++;
 }
 
-static bool take(struct json_walk *w, char c)
+static bool skip_char(struct json_walk *w, char c)
 {
     skip_space(w);
     if (w->at == w->end || *w->at != c)
@@ -84,7 +84,7 @@ enum status json_walk_begin(struct json_walk *walk, const char *bytes, size_t n,
     if (n >= 3 && memcmp(bytes, "\xef\xbb\xbf", 3) == 0)
         /* a byte-order mark: some editors write one, and the parser skips it, too */
         walk->at += 3;
-    return take(walk, open) ? ST_OK : wrong(walk, open == '{' ? "an object" : "an array");
+    return skip_char(walk, open) ? ST_OK : fail_at(walk, open == '{' ? "an object" : "an array");
 }
 
 /* read_key — reads a key and the colon after it. */
@@ -93,27 +93,27 @@ static enum status read_key(struct json_walk *w, struct json_item *item)
     skip_space(w);
     item->key = w->at;
     if (w->at == w->end || *w->at != '"' || !skip_string(w))
-        return wrong(w, "a key");
+        return fail_at(w, "a key");
     item->key_n = (size_t)(w->at - item->key);
-    return take(w, ':') ? ST_OK : wrong(w, "':'");
+    return skip_char(w, ':') ? ST_OK : fail_at(w, "':'");
 }
 
 enum status json_walk_next(struct json_walk *walk, struct json_item *item, bool *is_end)
 {
     *item = (struct json_item){.key = NULL};
-    *is_end = take(walk, walk->open == '{' ? '}' : ']');
+    *is_end = skip_char(walk, walk->open == '{' ? '}' : ']');
     if (*is_end) {
         skip_space(walk);
-        return walk->at == walk->end ? ST_OK : wrong(walk, "nothing more");
+        return walk->at == walk->end ? ST_OK : fail_at(walk, "nothing more");
     }
-    if (walk->n++ > 0 && !take(walk, ','))
-        return wrong(walk, walk->open == '{' ? "',' or '}'" : "',' or ']'");
+    if (walk->n++ > 0 && !skip_char(walk, ','))
+        return fail_at(walk, walk->open == '{' ? "',' or '}'" : "',' or ']'");
     if (walk->open == '{')
         TRY(read_key(walk, item));
     skip_space(walk);
     item->value = walk->at;
     if (!skip_value(walk))
-        return wrong(walk, "a value");
+        return fail_at(walk, "a value");
     item->value_n = (size_t)(walk->at - item->value);
     return ST_OK;
 }

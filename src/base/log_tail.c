@@ -27,8 +27,8 @@ void log_tail_add(void *arg, int64_t wall_ms, const char *text)
     atomic_store_explicit(&tail->lines_n, i + 1, memory_order_release);
 }
 
-/* copy — copies a line; false: another line has replaced it, or is about to. */
-static bool copy(const struct log_tail *tail, uint64_t number, struct log_tail_line *out)
+/* copy_line — copies a line; false: another line has replaced it, or is about to. */
+static bool copy_line(const struct log_tail *tail, uint64_t number, struct log_tail_line *out)
 {
     const struct log_tail_slot *slot = &tail->slots[number % LOG_TAIL_LINES];
     uint64_t words[WORDS], before = atomic_load_explicit(&slot->sequence, memory_order_acquire);
@@ -47,7 +47,7 @@ bool log_tail_next(const struct log_tail *tail, uint64_t *seen, struct log_tail_
     if (*seen > lines_n || lines_n - *seen > LOG_TAIL_LINES)
         *seen = lines_n > LOG_TAIL_LINES ? lines_n - LOG_TAIL_LINES : 0;
     while (*seen < lines_n)
-        if (copy(tail, (*seen)++, out))
+        if (copy_line(tail, (*seen)++, out))
             return true;
     return false;
 }

@@ -154,7 +154,7 @@ static void read_net(const char *proc, const char *sys, struct machine_counters 
 
 /* Returns the bytes per second; NAN if the counter went back, as it does when a device is
  * removed. */
-static double rate(uint64_t before, uint64_t now, int64_t ms)
+static double compute_rate(uint64_t before, uint64_t now, int64_t ms)
 {
     return now >= before && ms > 0 ? (double)(now - before) * 1000 / (double)ms : NAN;
 }
@@ -182,12 +182,12 @@ void machine_stats_read(struct machine_counters *last, const char *proc, const c
         out->cpu_busy = fmin(1, (double)(now.cpu_busy - last->cpu_busy) /
                                     (double)(now.cpu_total - last->cpu_total));
     if ((both & SEEN_DISK) != 0) {
-        out->disk_read = rate(last->disk_read, now.disk_read, ms);
-        out->disk_written = rate(last->disk_written, now.disk_written, ms);
+        out->disk_read = compute_rate(last->disk_read, now.disk_read, ms);
+        out->disk_written = compute_rate(last->disk_written, now.disk_written, ms);
     }
     if ((both & SEEN_NET) != 0) {
-        out->net_received = rate(last->net_received, now.net_received, ms);
-        out->net_sent = rate(last->net_sent, now.net_sent, ms);
+        out->net_received = compute_rate(last->net_received, now.net_received, ms);
+        out->net_sent = compute_rate(last->net_sent, now.net_sent, ms);
     }
     *last = now;
 }

@@ -332,7 +332,7 @@ bool text_is_printable(const char *s)
 /* Ends a text that goes on after its first n bytes: at the end of a word, with the mark in place of
  * the rest. A word longer than half of the text is cut itself. If the mark does not fit, the text
  * becomes empty. */
-static void shorten(char *out, size_t n)
+static void shorten_text(char *out, size_t n)
 {
     static const char mark[] = "…";
     if (n < sizeof(mark) - 1) {
@@ -357,7 +357,7 @@ bool text_copy(char *out, size_t cap, const char *s)
     memmove(out, s, n);
     out[n] = 0;
     if (!is_whole)
-        shorten(out, n);
+        shorten_text(out, n);
     return is_whole;
 }
 
@@ -368,7 +368,7 @@ bool text_format_v(char *out, size_t cap, const char *fmt, va_list args)
     if (n < 0)
         out[0] = 0;
     else if ((size_t)n >= cap)
-        shorten(out, cap - 1);
+        shorten_text(out, cap - 1);
     return n >= 0 && (size_t)n < cap;
 }
 

@@ -102,7 +102,7 @@ static bool has_parts(struct thread_pool *pool)
 }
 
 /* Claims and computes parts until none is left. */
-static void work(struct thread_pool *pool, int thread_i)
+static void run_parts(struct thread_pool *pool, int thread_i)
 {
     uint64_t ticket = atomic_load_explicit(&pool->ticket, memory_order_acquire);
     while ((uint32_t)ticket > 0) {
@@ -141,7 +141,7 @@ static void *thread_main(void *arg)
     struct thread_pool *pool = thread->pool;
     while (!atomic_load_explicit(&pool->stop, memory_order_seq_cst)) {
         if (spin_for_parts(pool))
-            work(pool, thread->thread_i);
+            run_parts(pool, thread->thread_i);
         else {
             atomic_fetch_add_explicit(&pool->sleepers, 1, memory_order_seq_cst);
             uint32_t seen = atomic_load_explicit(&pool->wake, memory_order_seq_cst);
@@ -197,7 +197,7 @@ void thread_pool_run(struct thread_pool *pool, int parts_n, thread_pool_fn *fn, 
         uint64_t job = (atomic_load_explicit(&pool->ticket, memory_order_relaxed) >> 32) + 1;
         atomic_store_explicit(&pool->ticket, job << 32 | (uint32_t)parts_n, memory_order_seq_cst);
         wake_sleepers(pool, parts_n - 1);
-        work(pool, 0);
+        run_parts(pool, 0);
         wait_for_done(pool, parts_n);
     }
     atomic_store_explicit(&pool->busy, false, memory_order_release);

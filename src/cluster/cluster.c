@@ -154,7 +154,7 @@ static bool may_end(struct cluster *cluster)
     return cluster->end_st != ST_OK && clock_ms() - cluster->ending_ms >= limit_ms;
 }
 
-static void finish(struct cluster *cluster)
+static void finish_cluster(struct cluster *cluster)
 {
     void (*on_end)(void *arg, enum status st) = cluster->config.on_end;
     void *arg = cluster->config.arg;
@@ -198,7 +198,7 @@ static void on_pump(evutil_socket_t fd, short what, void *arg)
             wake(cluster);
     }
     if (cluster->is_ending && cluster->config.on_end && may_end(cluster))
-        finish(cluster);
+        finish_cluster(cluster);
 }
 
 /* Ends a generation in which nothing moves. A stop waits for the end of the step and for a

@@ -241,8 +241,8 @@ static void try_start_generation(struct coordinator *c, int64_t now_ms)
 
 /* Ends the generation without a loss, so that the next one has other nodes. how: what happened to
  * this node, as text. */
-static void regroup(struct coordinator *c, const struct coordinator_node *node, const char *how,
-                    int64_t now_ms)
+static void regroup_nodes(struct coordinator *c, const struct coordinator_node *node,
+                          const char *how, int64_t now_ms)
 {
     ASSERT(c->is_running && !c->is_ended);
     stop_running(c, now_ms);
@@ -256,16 +256,16 @@ static void regroup(struct coordinator *c, const struct coordinator_node *node, 
 
 /* Returns true if the job may continue without a node that leaves with this status: it was stopped,
  * or its results cannot be trusted. */
-static bool departs(const struct coordinator *c, const struct coordinator_node *node,
-                    enum status st)
+static bool may_depart(const struct coordinator *c, const struct coordinator_node *node,
+                       enum status st)
 {
     enum status_group group = status_group(st);
     return c->stop == 0 && !c->is_ended && coordinator_world_may_lose(c, node) &&
            (group == STATUS_GROUP_STOP || group == STATUS_GROUP_RETRY || st == ST_FAULT);
 }
 
-static void depart(struct coordinator *c, struct coordinator_node *node, const char *why,
-                   int64_t now_ms)
+static void mark_departed(struct coordinator *c, struct coordinator_node *node, const char *why,
+                          int64_t now_ms)
 {
     char how[MESSAGE_TEXT_MAX];
     ASSERT(node->state != CLUSTER_NODE_LEFT && coordinator_world_may_lose(c, node));
@@ -278,7 +278,7 @@ static void depart(struct coordinator *c, struct coordinator_node *node, const c
     c->is_cause_awaited = c->is_cause_awaited && !node->is_in_world;
     c->has_missing_changed = true;
     if (was_in_world)
-        regroup(c, node, how, now_ms);
+        regroup_nodes(c, node, how, now_ms);
     else
         log_queue_add(&c->log, false, "node %d (%s) %s", coordinator_node_id(c, node), node->host,
                       how);
@@ -291,8 +291,8 @@ static void apply_leave(struct coordinator *c, struct coordinator_node *node,
     enum status_group group = status_group(heartbeat->leave_st);
     bool is_asked = c->stop != 0 && (group == STATUS_GROUP_STOP || group == STATUS_GROUP_RETRY);
     ASSERT(node->state != CLUSTER_NODE_LEFT);
-    if (departs(c, node, heartbeat->leave_st)) {
-        depart(c, node, heartbeat->why, now_ms);
+    if (may_depart(c, node, heartbeat->leave_st)) {
+        mark_departed(c, node, heartbeat->why, now_ms);
         return;
     }
     node->state = CLUSTER_NODE_LEFT;
@@ -379,7 +379,7 @@ static void apply_ready(struct coordinator *c, struct coordinator_node *node,
     if (node->ready != before && node->ready > 0 && coordinator_admission_check_data(c, node))
         bump_revision(c);
     if (coordinator_world_takes_in(c, node, now_ms))
-        regroup(c, node, "is back, and is taken in", now_ms);
+        regroup_nodes(c, node, "is back, and is taken in", now_ms);
 }
 
 /* Ends the generation for a node that has become ready since, so that the next one has it: the
@@ -388,7 +388,7 @@ static void take_in(struct coordinator *c, int64_t now_ms)
 {
     const struct coordinator_node *node = coordinator_world_find_outside(c, now_ms);
     if (node)
-        regroup(c, node, "is back, and is taken in", now_ms);
+        regroup_nodes(c, node, "is back, and is taken in", now_ms);
 }
 
 /* Returns true if this is the first step of the generation. */

@@ -54,9 +54,9 @@ bool coordinator_admission_settings(struct coordinator *c,
     return false;
 }
 
-static void admit(struct coordinator *c, struct coordinator_node *node,
-                  const struct message_heartbeat *heartbeat, const struct message_join *join,
-                  int64_t now_ms)
+static void admit_node(struct coordinator *c, struct coordinator_node *node,
+                       const struct message_heartbeat *heartbeat, const struct message_join *join,
+                       int64_t now_ms)
 {
     bool is_back = node->state == CLUSTER_NODE_LOST || node->has_departed;
     ASSERT(!message_is_same(node->refused, heartbeat->incarnation));
@@ -151,7 +151,7 @@ bool coordinator_admission_is_member(struct coordinator *c,
     }
     if (!is_vacant(c, node, heartbeat, now_ms, reply))
         return false;
-    admit(c, node, heartbeat, join, now_ms);
+    admit_node(c, node, heartbeat, join, now_ms);
     return true;
 }
 

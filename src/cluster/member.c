@@ -151,8 +151,8 @@ bool member_make_heartbeat(struct member *m, int64_t now_ms, struct message_hear
 
 /* ---- replies ---- */
 
-static void finish(struct member *m, enum status st, const char *text,
-                   struct member_actions *actions)
+static void finish_member(struct member *m, enum status st, const char *text,
+                          struct member_actions *actions)
 {
     ASSERT(!m->is_over);
     m->is_over = true;
@@ -222,7 +222,7 @@ static void on_member_reply(struct member *m, const struct message_reply *reply,
     m->is_ready_held = m->is_ready && reply->ready == m->ready;
     text_copy(m->missing, sizeof m->missing, reply->missing);
     if (m->is_leaving && reply->is_leave_confirmed) {
-        finish(m, m->leave_st, m->why, actions);
+        finish_member(m, m->leave_st, m->why, actions);
         return;
     }
     if (reply->is_running)
@@ -304,8 +304,8 @@ void member_on_reply(struct member *m, const struct message_reply *reply, int64_
         text_copy(m->missing, sizeof m->missing, reply->text);
         break;
     case MESSAGE_ANSWER_END:
-        finish(m, m->is_leaving ? m->leave_st : reply->st, m->is_leaving ? m->why : reply->text,
-               actions);
+        finish_member(m, m->is_leaving ? m->leave_st : reply->st,
+                      m->is_leaving ? m->why : reply->text, actions);
         break;
     }
     assert_invariants(m);
@@ -357,7 +357,7 @@ void member_tick(struct member *m, int64_t now_ms, struct member_actions *action
     int64_t leave_ms =
         now_ms - m->answered_ms >= MEMBER_LEAVE_MS ? MEMBER_LEAVE_SILENT_MS : MEMBER_LEAVE_MS;
     if (m->is_leaving && (is_alone || now_ms - m->leaving_ms >= leave_ms)) {
-        finish(m, m->leave_st, m->why, actions); /* node 0 does not confirm it */
+        finish_member(m, m->leave_st, m->why, actions); /* node 0 does not confirm it */
     } else if (now_ms - m->since_ms >= m->config.join_timeout_ms) {
         text_format(
             why, sizeof why,
@@ -366,7 +366,7 @@ void member_tick(struct member *m, int64_t now_ms, struct member_actions *action
             m->where[0] != 0 ? " at " : "", m->where,
             text_format_span(span, sizeof span, m->config.join_timeout_ms),
             m->unreachable_why[0] != 0 ? m->unreachable_why : "no answer");
-        finish(m, ST_PEER, why, actions);
+        finish_member(m, ST_PEER, why, actions);
     }
     assert_invariants(m);
 }

@@ -17,7 +17,7 @@ struct differ {
     const char *keys[SHOWN_MAX]; /* in the sentence */
 };
 
-static void add(struct differ *d, const char *key, const char *mine, const char *theirs)
+static void add_difference(struct differ *d, const char *key, const char *mine, const char *theirs)
 {
     size_t used;
     for (int i = 0; i < d->n && i < SHOWN_MAX; i++)
@@ -43,12 +43,12 @@ static void add_number(struct differ *d, const char *key, int64_t mine, int64_t 
         return;
     text_format(a, sizeof a, "%lld", (long long)mine);
     text_format(b, sizeof b, "%lld", (long long)theirs);
-    add(d, key, a, b);
+    add_difference(d, key, a, b);
 }
 
 static void add_setting(void *arg, const char *key, const char *mine, const char *theirs)
 {
-    add(arg, key, mine ? mine : "(not known)", theirs ? theirs : "(not known)");
+    add_difference(arg, key, mine ? mine : "(not known)", theirs ? theirs : "(not known)");
 }
 
 bool node_diff_is_same(const struct node_diff_side *mine, const struct node_diff_side *theirs,
@@ -62,7 +62,7 @@ bool node_diff_is_same(const struct node_diff_side *mine, const struct node_diff
         add_number(&d, "N_GPU_EACH_NODE", mine->workers_n, theirs->workers_n);
         const char *a = d.mine->agree_json, *b = d.theirs->agree_json;
         if (strcmp(a, b) != 0 && !config_diff_each(a, b, add_setting, &d))
-            add(&d, "the list of settings to compare", "readable", "not");
+            add_difference(&d, "the list of settings to compare", "readable", "not");
     }
     if (d.n > 0 && theirs->host[0] != 0) {
         size_t used = strlen(out);

@@ -79,7 +79,7 @@ void restart_budget_stepped(struct restart_budget *budget, int64_t checkpoints, 
     budget->calm_checkpoints = checkpoints;
 }
 
-static void forget(struct restart_repeat *repeat, int64_t step)
+static void forget_repeat(struct restart_repeat *repeat, int64_t step)
 {
     if (repeat->step + 1 < step)
         repeat->n = 0;
@@ -87,10 +87,10 @@ static void forget(struct restart_repeat *repeat, int64_t step)
 
 void restart_budget_passed(struct restart_budget *budget, int64_t step)
 {
-    forget(&budget->counts.first, step);
-    forget(&budget->state, step);
+    forget_repeat(&budget->counts.first, step);
+    forget_repeat(&budget->state, step);
     for (int i = 0; i < budget->workers_n - 1; i++)
-        forget(&budget->others[i], step);
+        forget_repeat(&budget->others[i], step);
 }
 
 bool restart_budget_refill(struct restart_budget *budget, int64_t checkpoints, int64_t now_ms)

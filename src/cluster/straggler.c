@@ -69,7 +69,7 @@ static struct behind find_behind(const struct cluster_node *nodes, int nodes_n,
 }
 
 /* Writes "rank 2 (stage 1, tensor 0)". */
-static const char *name(const struct cluster_places *places, int rank, char *out, size_t cap)
+static const char *format_rank(const struct cluster_places *places, int rank, char *out, size_t cap)
 {
     char place[64] = "";
     if (places && places->describe)
@@ -95,10 +95,10 @@ bool straggler_find(const struct cluster_node *nodes, int nodes_n, int64_t limit
     if (!behind.rank && furthest.age_ms < STRAGGLER_ALL_MS)
         return false; /* all are slow, none is late */
     if (behind.rank)
-        name(places, behind.rank->rank, late, sizeof late);
+        format_rank(places, behind.rank->rank, late, sizeof late);
     if (!is_one)
         text_format(more, sizeof more, " and %d more", behind.ranks_n - 1);
-    name(places, furthest.rank->rank, waiting, sizeof waiting);
+    format_rank(places, furthest.rank->rank, waiting, sizeof waiting);
     if (!behind.rank && differ)
         text_format(out, cap, "all ranks are in calls, %s in %s %lld for %.1f s%s", waiting, call,
                     sequence, age_s, network_hint(nodes_n));

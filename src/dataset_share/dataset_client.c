@@ -70,8 +70,8 @@ static enum status retry_later(struct dataset_client *c, const char *why)
     return ST_OK;
 }
 
-static CURLcode post(struct dataset_client *c, const struct file_list_request *request,
-                     size_t answer_max)
+static CURLcode post_request(struct dataset_client *c, const struct file_list_request *request,
+                             size_t answer_max)
 {
     struct text body = {0};
     file_list_write_request(&body, request);
@@ -95,7 +95,7 @@ static enum status post_until_answered(struct dataset_client *c,
     for (;;) {
         char why[512];
         long code = 0;
-        CURLcode result = post(c, request, answer_max);
+        CURLcode result = post_request(c, request, answer_max);
         TRY(c->stopped);
         if ((result == CURLE_SSL_CONNECT_ERROR || result == CURLE_PEER_FAILED_VERIFICATION ||
              (result == CURLE_RECV_ERROR && c->tls.alert != 0)) &&
@@ -338,7 +338,7 @@ static enum status fetch_all(struct dataset_client *c)
     return st;
 }
 
-static enum status run(struct dataset_client *c)
+static enum status fetch_dataset(struct dataset_client *c)
 {
     char base[320];
     TRY(tls_client_check());
@@ -382,7 +382,7 @@ enum status dataset_client_fetch(const struct dataset_client_config *config, str
                                .lock_fd = -1,
                                .logged_ms = clock_ms(),
                                .pause_ms = PAUSE_MS};
-    enum status st = run(&c);
+    enum status st = fetch_dataset(&c);
     if (st == ST_OK && c.list.state == FILE_LIST_STATE_READY) {
         for (int part = 0; part < c.list.parts_n; part++) {
             text_add(data_out, "%s%s/%d", part > 0 ? "," : "", c.dir, part);

@@ -194,7 +194,7 @@ int dataset_server_answer(struct dataset_server *server, const struct file_list_
 /* ---- requests ---- */
 
 /* Warns at most once a second, because a sender may try again immediately. */
-static void warn(struct dataset_server *server, const char *what, const char *sender)
+static void warn_ratelimited(struct dataset_server *server, const char *what, const char *sender)
 {
     int64_t now_ms = clock_ms();
     if (server->warned_ms == 0 || now_ms - server->warned_ms >= WARN_MS)
@@ -218,7 +218,7 @@ void dataset_server_on_request(struct dataset_server *server, struct https_serve
         status_clear();
         int code = body ? dataset_server_answer(server, &wanted, body) : 503;
         if (status_message()[0] != 0)
-            warn(server, "cannot send data to", peer);
+            warn_ratelimited(server, "cannot send data to", peer);
         if (code == 200 && !wanted.is_for_list) {
             /* Logs that a node fetches data, which explains the load of the network. Once, and
              * again if the node comes back after LOG_AGAIN_MS. */
@@ -237,7 +237,7 @@ void dataset_server_on_request(struct dataset_server *server, struct https_serve
             evbuffer_free(body);
         return;
     }
-    warn(server, "unreadable request from", peer);
+    warn_ratelimited(server, "unreadable request from", peer);
     https_server_respond(request, 400, NULL);
 }
 

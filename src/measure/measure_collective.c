@@ -82,7 +82,7 @@ static bool has_other(const struct run *run)
 }
 
 /* Copies between a device's buffer and the host's; on a host they are the same. */
-static enum status copy(const struct run *run, void *to, const void *from)
+static enum status copy_buffer(const struct run *run, void *to, const void *from)
 {
     if (run->memory->stream == NULL)
         return ST_OK;
@@ -105,10 +105,10 @@ static enum status reduce_scatter(const struct run *run)
     if (!run->call->flips || run->part.elems == 0)
         return ST_OK;
     char *host = host_of(run, run->data);
-    TRY(copy(run, host, run->data.data));
+    TRY(copy_buffer(run, host, run->data.data));
     const int64_t i = run->part.first + run->part.elems / 2;
     host[i * (int64_t)dtype_bytes(run->data.dtype)] ^= 1;
-    return copy(run, run->data.data, host);
+    return copy_buffer(run, run->data.data, host);
 }
 
 static enum status all_gather(const struct run *run)
@@ -131,7 +131,7 @@ static enum status send_recv(const struct run *run)
     return run->rank % 2 == 0 ? ST_OK : comm_send(run->group, run->other, run->elems, next_of(run));
 }
 
-static enum status make(void *arg)
+static enum status run_collective(void *arg)
 {
     const struct run *run = arg;
     switch (run->call->collective) {
@@ -157,7 +157,7 @@ enum status measure_collective_make(const struct measure_collective_memory *memo
                                     struct comm *group, const struct measure_collective_call *call)
 {
     struct run run = run_of(memory, group, call);
-    return make(&run);
+    return run_collective(&run);
 }
 
 /* ---- right or wrong ---- */
@@ -250,12 +250,12 @@ enum status measure_collective_right(const struct measure_collective_memory *mem
     }
     if (has_other(&run) && run.memory->stream == NULL)
         memset(run.data.data, 0xff, (size_t)run.elems * dtype_bytes(run.data.dtype));
-    TRY(copy(&run, in.data, host));
+    TRY(copy_buffer(&run, in.data, host));
     const int64_t begin_ns = clock_ns();
     TRY(comm_barrier(group));
-    TRY(make(&run));
+    TRY(run_collective(&run));
     *us_out = (double)(clock_ns() - begin_ns) * 1e-3;
-    TRY(copy(&run, host_of(&run, run.data), run.data.data));
+    TRY(copy_buffer(&run, host_of(&run, run.data), run.data.data));
     *wrong_out = count_wrong(&run);
     return ST_OK;
 }
@@ -274,8 +274,8 @@ enum status measure_collective_time(const struct measure_collective_memory *memo
     runs = runs > MEASURE_COLLECTIVE_RUNS_MAX ? MEASURE_COLLECTIVE_RUNS_MAX : runs;
     memset(host_of(&run, run.data), 0, (size_t)run.elems * dtype_bytes(run.data.dtype));
     /* zeros stay finite however often they are added */
-    TRY(copy(&run, run.data.data, host_of(&run, run.data)));
-    TRY(measure_time_runs(&timer, make, &run, 1, seconds, runs));
+    TRY(copy_buffer(&run, run.data.data, host_of(&run, run.data)));
+    TRY(measure_time_runs(&timer, run_collective, &run, 1, seconds, runs));
     TRY(measure_ranks_max(group, seconds, runs));
     *median_us_out = 1e6 * quantile_median(seconds, runs);
     *best_us_out = 1e6 * seconds[0]; /* sorted */

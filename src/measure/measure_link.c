@@ -109,7 +109,7 @@ static void fill_answer(struct measure_link *link, int peer, struct message *m)
 
 /* ---- the rank that follows ---- */
 
-static enum status follow(struct measure_link *link, int peer)
+static enum status follow_leader(struct measure_link *link, int peer)
 {
     for (;;) {
         struct message m;
@@ -149,8 +149,8 @@ struct since {
 };
 
 /* Sends an order; *ns_out: time until it was carried out, with a round trip. */
-static enum status order(struct leader *l, enum kind kind, int64_t bytes, struct message *answer,
-                         int64_t *ns_out)
+static enum status send_order(struct leader *l, enum kind kind, int64_t bytes,
+                              struct message *answer, int64_t *ns_out)
 {
     struct message m = {.kind = kind, .bytes = bytes};
     const int64_t begin_ns = clock_ns();
@@ -200,7 +200,7 @@ static bool wants_ping(struct leader *l, int n, struct since since, const struct
            (is_few || !is_over(l, since, plan->ping_ms));
 }
 
-static double least(const double *values, int n)
+static double find_least(const double *values, int n)
 {
     double best = values[0];
     for (int i = 1; i < n; i++)
@@ -223,13 +223,13 @@ static void count_segments(struct leader *l, const struct message *answer, bool 
     l->theirs = *answer;
 }
 
-static enum status ping(struct leader *l)
+static enum status measure_pings(struct leader *l)
 {
     struct message answer;
     const struct since since = begin_time(l);
     int64_t ns;
     /* the first ping connects, and wakes the other rank: not counted */
-    TRY(order(l, PING, 0, &answer, &ns));
+    TRY(send_order(l, PING, 0, &answer, &ns));
     fill_answer(l->link, l->peer, &l->mine);
     l->theirs = answer;
     int n = 0;
@@ -238,7 +238,7 @@ static enum status ping(struct leader *l)
         const int64_t wall_ms = clock_wall_ms() + l->link->clock_offset_ms;
         const int64_t before_ns = waited_ns(l->link);
         int64_t round_ns;
-        TRY(order(l, PING, 0, &answer, &round_ns));
+        TRY(send_order(l, PING, 0, &answer, &round_ns));
         const int64_t mine_ns = waited_ns(l->link) - before_ns;
         const int64_t net_ns = round_ns - mine_ns - answer.recv_waited_ns;
         /* Compares the wall clocks by the fastest ping: the other rank read its clock about in the
@@ -255,7 +255,7 @@ static enum status ping(struct leader *l)
      * a few of the least are omitted: a rank that polls waits for a core while the ping is on its
      * way. */
     double *us = l->link->samples, *net_us = us + MEASURE_LINK_PINGS_MAX;
-    l->found->early_us = least(us, n < MEASURE_LINK_EARLY ? n : MEASURE_LINK_EARLY);
+    l->found->early_us = find_least(us, n < MEASURE_LINK_EARLY ? n : MEASURE_LINK_EARLY);
     quantile_sort(us, n);
     quantile_sort(net_us, n);
     l->found->pings = n;
@@ -285,7 +285,7 @@ static enum status run_slice(struct leader *l, enum kind kind, int64_t bytes, st
     struct message answer;
     const int64_t before_ns = waited_ns(l->link), theirs_ns = l->theirs.waited_ns;
     int64_t ns;
-    TRY(order(l, kind, bytes, &answer, &ns));
+    TRY(send_order(l, kind, bytes, &answer, &ns));
     const double all = (double)ns;
     const double trip = 2e3 * l->found->best_us;
     const double mine = (double)(waited_ns(l->link) - before_ns);
@@ -328,14 +328,14 @@ static enum status run_slices(struct leader *l, enum kind kind)
     return ST_OK;
 }
 
-static enum status lead(struct measure_link *link, int peer, const struct measure_link_plan *plan,
-                        struct measure_link_found *found)
+static enum status lead_peer(struct measure_link *link, int peer,
+                             const struct measure_link_plan *plan, struct measure_link_found *found)
 {
     struct leader l = {.link = link, .plan = plan, .found = found, .peer = peer};
     struct message end = {.kind = END};
     found->a = link->rank;
     found->b = peer;
-    TRY(ping(&l)); /* measures a few even after the end: each link has a latency */
+    TRY(measure_pings(&l)); /* measures a few even after the end: each link has a latency */
     if (plan->slices > 0) {
         TRY(run_slices(&l, PUSH));
         TRY(run_slices(&l, PULL));
@@ -348,5 +348,5 @@ enum status measure_link_measure(struct measure_link *link, int peer,
                                  struct measure_link_found *found)
 {
     *found = (struct measure_link_found){0};
-    return link->rank < peer ? lead(link, peer, plan, found) : follow(link, peer);
+    return link->rank < peer ? lead_peer(link, peer, plan, found) : follow_leader(link, peer);
 }

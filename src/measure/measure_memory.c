@@ -28,7 +28,7 @@ void measure_memory_close(struct measure_memory *memory)
     *memory = (struct measure_memory){0};
 }
 
-static enum status fill(struct stream *s, char *data, int64_t bytes, const char *block)
+static enum status fill_memory(struct stream *s, char *data, int64_t bytes, const char *block)
 {
     for (int64_t at = 0; at < bytes; at += FILL_BYTES)
         TRY(dev_copy(s, data + at, block,
@@ -40,8 +40,8 @@ enum status measure_memory_fill(const struct measure_memory *memory, enum dtype 
 {
     _Alignas(8) char block[FILL_BYTES];
     measure_pattern_random(block, dtype, FILL_BYTES / (int64_t)dtype_bytes(dtype), 0);
-    TRY(fill(memory->stream, memory->data, memory->bytes, block));
-    return fill(memory->stream, memory->shared, memory->shared_bytes, block);
+    TRY(fill_memory(memory->stream, memory->data, memory->bytes, block));
+    return fill_memory(memory->stream, memory->shared, memory->shared_bytes, block);
 }
 
 struct tensor measure_memory_take(struct measure_taken *t, int64_t elems, enum dtype dtype)

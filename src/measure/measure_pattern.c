@@ -11,7 +11,7 @@
 #define COPY_PERIOD 211 /* whole numbers below 256: exact in bf16 too */
 #define SUMMANDS 16     /* ranks that contribute to one element in 16 bits */
 
-static void store(struct measure_pattern *p, int i, float value)
+static void store_element(struct measure_pattern *p, int i, float value)
 {
     if (p->dtype == DTYPE_F32)
         ((float *)p->data)[i] = value;
@@ -20,7 +20,7 @@ static void store(struct measure_pattern *p, int i, float value)
             p->dtype == DTYPE_BF16 ? bf16_from_float(value) : f16_from_float(value);
 }
 
-static void begin(struct measure_pattern *p, enum dtype dtype, int period)
+static void begin_pattern(struct measure_pattern *p, enum dtype dtype, int period)
 {
     p->dtype = dtype;
     p->period = period;
@@ -33,7 +33,7 @@ static int turns_of(enum dtype dtype, int ranks)
     return dtype == DTYPE_F32 ? 1 : (ranks + SUMMANDS - 1) / SUMMANDS;
 }
 
-static int summand(int rank, int i, int turns)
+static int compute_summand(int rank, int i, int turns)
 {
     return (i + rank) % turns == 0 ? (i + 3 * rank) % SUM_PERIOD : 0;
 }
@@ -41,28 +41,28 @@ static int summand(int rank, int i, int turns)
 void measure_pattern_summand(struct measure_pattern *p, enum dtype dtype, int rank, int ranks)
 {
     const int turns = turns_of(dtype, ranks);
-    begin(p, dtype, SUM_PERIOD * turns);
+    begin_pattern(p, dtype, SUM_PERIOD * turns);
     for (int i = 0; i < p->period; i++)
-        store(p, i, (float)summand(rank, i, turns));
+        store_element(p, i, (float)compute_summand(rank, i, turns));
 }
 
 void measure_pattern_sum(struct measure_pattern *p, enum dtype dtype, int ranks)
 {
     const int turns = turns_of(dtype, ranks);
-    begin(p, dtype, SUM_PERIOD * turns);
+    begin_pattern(p, dtype, SUM_PERIOD * turns);
     for (int i = 0; i < p->period; i++) {
         int sum = 0;
         for (int r = 0; r < ranks; r++)
-            sum += summand(r, i, turns);
-        store(p, i, (float)sum);
+            sum += compute_summand(r, i, turns);
+        store_element(p, i, (float)sum);
     }
 }
 
 void measure_pattern_copy(struct measure_pattern *p, enum dtype dtype, int from, int to)
 {
-    begin(p, dtype, COPY_PERIOD);
+    begin_pattern(p, dtype, COPY_PERIOD);
     for (int i = 0; i < p->period; i++)
-        store(p, i, (float)((i + 31 * from + 17 * to) % COPY_PERIOD));
+        store_element(p, i, (float)((i + 31 * from + 17 * to) % COPY_PERIOD));
 }
 
 /* Returns the number of elements from element i on that lie in one period, at most n. */

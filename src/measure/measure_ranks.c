@@ -78,7 +78,7 @@ enum status measure_ranks_broadcast(struct comm *comm, struct text *bytes)
 }
 
 /* Replaces each value by the maximum or the sum over all ranks. */
-static enum status fold(struct comm *comm, double *values, int n, bool is_sum)
+static enum status reduce_values(struct comm *comm, double *values, int n, bool is_sum)
 {
     const int ranks = comm != NULL ? comm_place(comm)->ranks : 1;
     double *all = memory_new((size_t)n * (size_t)ranks, sizeof *all);
@@ -94,10 +94,10 @@ static enum status fold(struct comm *comm, double *values, int n, bool is_sum)
 
 enum status measure_ranks_max(struct comm *comm, double *values, int n)
 {
-    return fold(comm, values, n, false);
+    return reduce_values(comm, values, n, false);
 }
 
 enum status measure_ranks_sum(struct comm *comm, double *values, int n)
 {
-    return fold(comm, values, n, true);
+    return reduce_values(comm, values, n, true);
 }

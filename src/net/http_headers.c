@@ -50,7 +50,7 @@ static void read_validator(struct http_headers *headers, const char *at, const c
     headers->is_etag = is_etag;
 }
 
-static bool begins(const char *at, size_t n, const char *with)
+static bool has_prefix(const char *at, size_t n, const char *with)
 {
     return n >= strlen(with) && strncasecmp(at, with, strlen(with)) == 0;
 }
@@ -61,7 +61,7 @@ static bool is_html(const char *at, const char *end)
     static const char *const types[] = {"text/html", "application/xhtml+xml"};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         size_t n = strlen(types[i]);
-        if (begins(at, (size_t)(end - at), types[i]) &&
+        if (has_prefix(at, (size_t)(end - at), types[i]) &&
             (at + n == end || strchr("; \t", at[n]) != NULL))
             return true;
     }
@@ -70,11 +70,12 @@ static bool is_html(const char *at, const char *end)
 
 bool http_headers_is_html(const char *bytes, size_t n)
 {
-    size_t at = begins(bytes, n, "\xef\xbb\xbf") ? 3 : 0;
+    size_t at = has_prefix(bytes, n, "\xef\xbb\xbf") ? 3 : 0;
     while (at < n &&
            (bytes[at] == ' ' || bytes[at] == '\t' || bytes[at] == '\r' || bytes[at] == '\n'))
         at++;
-    return begins(bytes + at, n - at, "<!doctype html") || begins(bytes + at, n - at, "<html");
+    return has_prefix(bytes + at, n - at, "<!doctype html") ||
+           has_prefix(bytes + at, n - at, "<html");
 }
 
 void http_headers_line(struct http_headers *headers, const char *line, size_t n)

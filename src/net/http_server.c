@@ -30,7 +30,7 @@ struct http_server {
 
 /* ---- connections ---- */
 
-static void drop(struct http_server *server, struct http_server_conn *conn)
+static void drop_conn(struct http_server *server, struct http_server_conn *conn)
 {
     TAILQ_REMOVE(&server->conns, conn, link);
     server->conns_n--;
@@ -60,7 +60,7 @@ static bool is_full(const struct http_server *server)
 
 /* Evicts connections. The next turn of the loop reads the end of the connections shut here, and
  * evhttp frees them; after that the pause ends. */
-static void evict(struct http_server *server)
+static void evict_conns(struct http_server *server)
 {
     struct http_server_conn *conn = TAILQ_FIRST(&server->conns);
     for (int i = 0; i < server->config.evict_n && conn != NULL; i++) {
@@ -85,7 +85,7 @@ void http_server_sweep(struct http_server *server)
         void *arg;
         bufferevent_getcb(conn->stream, &read_cb, &write_cb, &event_cb, &arg);
         if (event_cb == NULL) {
-            drop(server, conn);
+            drop_conn(server, conn);
             continue;
         }
         conn->since_ms += lag_ms;
@@ -94,7 +94,7 @@ void http_server_sweep(struct http_server *server)
             http_server_shut(conn);
     }
     if (is_full(server))
-        evict(server);
+        evict_conns(server);
 }
 
 static void on_timer(evutil_socket_t fd, short what, void *arg)
@@ -167,7 +167,7 @@ static struct bufferevent *open_stream(struct event_base *loop, void *arg)
     if (config->on_accept != NULL)
         config->on_accept(config->arg);
     if (is_full(server))
-        evict(server);
+        evict_conns(server);
     return stream;
 }
 
@@ -218,7 +218,7 @@ void http_server_renew(struct http_server *server, struct http_server_conn *conn
 
 /* ---- life ---- */
 
-static enum status start(struct http_server *server, int fd)
+static enum status start_server(struct http_server *server, int fd)
 {
     const struct http_server_config *config = &server->config;
     const struct timeval every = {config->sweep_ms / 1000, config->sweep_ms % 1000 * 1000};
@@ -252,7 +252,7 @@ enum status http_server_open(const struct http_server_config *config, int fd,
     struct http_server *server = memory_new(1, sizeof(*server));
     server->config = *config;
     TAILQ_INIT(&server->conns);
-    enum status st = start(server, fd);
+    enum status st = start_server(server, fd);
     if (st != ST_OK) {
         http_server_close(server);
         return st;
@@ -272,6 +272,6 @@ void http_server_close(struct http_server *server)
     if (server->http != NULL)
         evhttp_free(server->http); /* and the listener and all connections with it */
     while (!TAILQ_EMPTY(&server->conns))
-        drop(server, TAILQ_FIRST(&server->conns));
+        drop_conn(server, TAILQ_FIRST(&server->conns));
     free(server);
 }

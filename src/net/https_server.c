@@ -285,7 +285,7 @@ void https_server_strangers(const struct https_server *server, struct https_serv
 
 /* ---- life ---- */
 
-static enum status start(struct https_server *server, int fd)
+static enum status start_server(struct https_server *server, int fd)
 {
     const struct https_server_config *config = &server->config;
     const struct http_server_config http = {.name = "node 0's server for the other nodes",
@@ -353,7 +353,7 @@ enum status https_server_open(const struct https_server_config *config, struct h
     enum status st;
     TRY_OR(open_tls(server), close);
     TRY_OR(listener_open(config->addr, config->port, &fd), close);
-    TRY_OR(start(server, fd), close);
+    TRY_OR(start_server(server, fd), close);
     *out = server;
     return ST_OK;
 close:

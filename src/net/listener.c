@@ -80,7 +80,8 @@ static int listen_on_first(const struct addrinfo *list, bool is_number, const ch
 }
 
 /* Returns the addresses of a host, for freeaddrinfo. Fails ST_RETRY: the name is unknown. */
-static enum status resolve(const char *addr, int port, struct addrinfo **out, bool *is_number_out)
+static enum status resolve_host(const char *addr, int port, struct addrinfo **out,
+                                bool *is_number_out)
 {
     char service[16];
     text_format(service, sizeof(service), "%d", port);
@@ -102,7 +103,7 @@ enum status listener_resolve(const char *addr)
 {
     struct addrinfo *list = NULL;
     bool is_number;
-    TRY(resolve(addr, 0, &list, &is_number));
+    TRY(resolve_host(addr, 0, &list, &is_number));
     freeaddrinfo(list);
     return ST_OK;
 }
@@ -111,7 +112,7 @@ bool listener_is_loopback(const char *addr)
 {
     struct addrinfo *list = NULL;
     bool is_number, is_all = true;
-    if (resolve(addr, 0, &list, &is_number) != ST_OK) {
+    if (resolve_host(addr, 0, &list, &is_number) != ST_OK) {
         status_clear();
         return false;
     }
@@ -126,7 +127,7 @@ enum status listener_open(const char *addr, int port, int *fd_out)
     const char *why = NULL;
     struct addrinfo *list = NULL;
     bool is_number;
-    enum status st = resolve(addr, port, &list, &is_number);
+    enum status st = resolve_host(addr, port, &list, &is_number);
     if (st != ST_OK)
         return FAIL(ST_BAD_SETTING, "%s", status_message());
     int fd = listen_on_first(list, is_number, &why);

@@ -73,7 +73,7 @@ void allowed_hosts_add_own(struct allowed_hosts *hosts, const char *hosts_file)
 }
 
 /* Copies the value without port and brackets, in lower case. false: it is not a host. */
-static bool bare(const char *value, char *out, size_t cap)
+static bool parse_host(const char *value, char *out, size_t cap)
 {
     const char *end = value[0] == '[' ? strchr(value, ']') : value + strcspn(value, ":");
     if (end == NULL || end == value || (size_t)(end - value) >= cap)
@@ -100,7 +100,7 @@ static bool is_address(const char *name)
 bool allowed_hosts_has(const struct allowed_hosts *hosts, const char *value)
 {
     char name[512];
-    if (!bare(value, name, sizeof(name)))
+    if (!parse_host(value, name, sizeof(name)))
         return false;
     if (hosts->is_any || is_address(name) ||
         (strpbrk(name, ".:") == NULL &&

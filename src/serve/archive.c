@@ -28,7 +28,7 @@ struct archive {
     bool has_warned;
 };
 
-static void release(struct archive *archive)
+static void free_archive(struct archive *archive)
 {
     text_free(&archive->found);
     text_free(&archive->due);
@@ -102,7 +102,7 @@ static void *serve_files(void *arg)
     pthread_mutex_unlock(&archive->thread.lock);
     if (is_left) {
         thread_free(&archive->thread);
-        release(archive);
+        free_archive(archive);
     }
     return NULL;
 }
@@ -117,7 +117,7 @@ enum status archive_open(const char *path, struct archive **out)
     if (st == ST_OK)
         *out = archive;
     else
-        release(archive);
+        free_archive(archive);
     return st;
 }
 
@@ -166,5 +166,5 @@ void archive_close(struct archive *archive)
     }
     pthread_join(id, NULL);
     thread_free(&archive->thread);
-    release(archive);
+    free_archive(archive);
 }

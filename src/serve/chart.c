@@ -35,7 +35,7 @@ static double value_at(const cJSON *item, const cJSON *phase, double before)
     return is_training ? before : NAN;
 }
 
-static void fill(struct chart_curve *curve, const cJSON *list, const cJSON *phases)
+static void fill_curve(struct chart_curve *curve, const cJSON *list, const cJSON *phases)
 {
     const cJSON *item, *phase = phases != NULL ? phases->child : NULL;
     double value = NAN;
@@ -72,8 +72,8 @@ static void add_curve(struct text *t, const char *label, const cJSON *points, co
     static const char *const blocks[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
     struct chart_curve curve;
     char first[32], last[32];
-    fill(&curve, cJSON_GetObjectItemCaseSensitive(points, name),
-         cJSON_GetObjectItemCaseSensitive(points, "phase"));
+    fill_curve(&curve, cJSON_GetObjectItemCaseSensitive(points, name),
+               cJSON_GetObjectItemCaseSensitive(points, "phase"));
     if (isnan(curve.first))
         return;
     if (is_count) {

@@ -16,7 +16,7 @@ static enum board_phase plain_phase(enum board_phase phase)
     return is_work ? BOARD_PHASE_TRAINING : phase;
 }
 
-static int gravity(const struct history_point *point)
+static int rate_gravity(const struct history_point *point)
 {
     return point->phase == BOARD_PHASE_FAILED ? 3
            : point->phase == BOARD_PHASE_RECOVERING
@@ -25,7 +25,7 @@ static int gravity(const struct history_point *point)
 }
 
 /* Returns the weighted mean of a and b; an unknown value has no weight. */
-static double mean(double a, int a_n, double b, int b_n)
+static double compute_mean(double a, int a_n, double b, int b_n)
 {
     if (!isfinite(a) || !isfinite(b))
         return isfinite(a) ? a : isfinite(b) ? b : NAN;
@@ -33,12 +33,12 @@ static double mean(double a, int a_n, double b, int b_n)
 }
 
 /* Merges the later point into the one before it: means, or the later value for LAST. */
-static void join(struct history_point *into, const struct history_point *later)
+static void merge_point(struct history_point *into, const struct history_point *later)
 {
-    const bool is_graver = gravity(later) >= gravity(into);
+    const bool is_graver = rate_gravity(later) >= rate_gravity(into);
     for (int i = 0; i < HISTORY_CURVE_N; i++)
-        into->values[i] =
-            mean(into->values[i], into->observations_n, later->values[i], later->observations_n);
+        into->values[i] = compute_mean(into->values[i], into->observations_n, later->values[i],
+                                       later->observations_n);
 #define JOIN_NONE(i)
 #define JOIN_MEAN(i)
 #define JOIN_LAST(i)                \
@@ -63,7 +63,7 @@ void history_halve(struct history *h)
         struct history_point point = h->points[i];
         point.at_ms -= point.at_ms % h->period_ms;
         if (kept_n > 0 && h->points[kept_n - 1].at_ms == point.at_ms)
-            join(&h->points[kept_n - 1], &point);
+            merge_point(&h->points[kept_n - 1], &point);
         else
             h->points[kept_n++] = point;
     }
@@ -79,7 +79,7 @@ static void measure_gpus(struct history_point *point, const struct view *view)
         if (!view->workers[i].has_gpu)
             continue;
         values[HISTORY_CURVE_GPU_BUSY] =
-            mean(values[HISTORY_CURVE_GPU_BUSY], (int)busy_n, gpu->busy, 1);
+            compute_mean(values[HISTORY_CURVE_GPU_BUSY], (int)busy_n, gpu->busy, 1);
         busy_n += isfinite(gpu->busy);
         if (gpu->memory_used >= 0 && gpu->memory_total > 0)
             values[HISTORY_CURVE_GPU_MEMORY] =
@@ -103,7 +103,7 @@ static void add_known(double *sum, double value)
 static void measure_machine(double *values, const struct machine_stats *machine, int *loads_n)
 {
     values[HISTORY_CURVE_MACHINE_CPU] =
-        mean(values[HISTORY_CURVE_MACHINE_CPU], *loads_n, machine->cpu_busy, 1);
+        compute_mean(values[HISTORY_CURVE_MACHINE_CPU], *loads_n, machine->cpu_busy, 1);
     *loads_n += isfinite(machine->cpu_busy);
     values[HISTORY_CURVE_MACHINE_CPU_HIGH] =
         fmax(values[HISTORY_CURVE_MACHINE_CPU_HIGH], machine->cpu_busy);
@@ -172,7 +172,7 @@ static void add_point(struct history *h, struct history_point point)
     point.at_ms -= at_ms % h->period_ms;
     struct history_point *last = h->points_n > 0 ? &h->points[h->points_n - 1] : NULL;
     if (last != NULL && last->at_ms == point.at_ms) {
-        join(last, &point);
+        merge_point(last, &point);
     } else if (h->points_n < HISTORY_POINTS) {
         h->points[h->points_n++] = point;
     } else {

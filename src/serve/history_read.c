@@ -160,7 +160,7 @@ enum status history_read(const char *bytes, size_t n, struct history *out)
 
 /* Drops points beyond the step, points whose step was done again later, and all points after the
  * last remaining one. */
-static void cut(struct history *old, int64_t step)
+static void cut_points(struct history *old, int64_t step)
 {
     bool stays[HISTORY_POINTS];
     int kept_n = 0, last = -1;
@@ -182,7 +182,7 @@ static void cut(struct history *old, int64_t step)
         old->events_n--;
 }
 
-static void coarsen(struct history *h, int64_t period_ms)
+static void coarsen_history(struct history *h, int64_t period_ms)
 {
     while (h->period_ms < period_ms)
         history_halve(h);
@@ -191,7 +191,7 @@ static void coarsen(struct history *h, int64_t period_ms)
 void history_read_prepend(struct history *h, struct history *old, int64_t step)
 {
     if (step != HISTORY_ALL) {
-        cut(old, step);
+        cut_points(old, step);
         int64_t kept_n = 0;
         for (int64_t i = 0; i < old->samples_n; i++)
             if (old->samples[i].step <= step)
@@ -201,8 +201,8 @@ void history_read_prepend(struct history *h, struct history *old, int64_t step)
     if (old->points_n == 0)
         return;
     h->period_ms = h->period_ms > 0 ? h->period_ms : HISTORY_PERIOD_MS;
-    coarsen(h, old->period_ms);
-    coarsen(old, h->period_ms);
+    coarsen_history(h, old->period_ms);
+    coarsen_history(old, h->period_ms);
     while (h->points_n + old->points_n > HISTORY_POINTS) {
         history_halve(h);
         history_halve(old);

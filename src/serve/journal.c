@@ -4,7 +4,7 @@
 #include "base/clock.h"
 
 /* Inserts a line after all lines that are not newer: the processes are read one after the other. */
-static void insert(struct journal *journal, const struct log_tail_line *line)
+static void insert_line(struct journal *journal, const struct log_tail_line *line)
 {
     int64_t at = journal->lines_n++, first = at >= JOURNAL_LINES ? at - JOURNAL_LINES + 1 : 0;
     for (; at > first && journal->lines[(at - 1) % JOURNAL_LINES].wall_ms > line->wall_ms; at--)
@@ -17,10 +17,10 @@ void journal_collect(struct journal *journal, const struct log_tail *own, const 
 {
     struct log_tail_line line;
     while (own != NULL && log_tail_next(own, &journal->seen[BOARD_WORKERS_MAX], &line))
-        insert(journal, &line);
+        insert_line(journal, &line);
     for (int i = 0; i < workers_n; i++)
         while (log_tail_next(board_log_tail(board, i), &journal->seen[i], &line))
-            insert(journal, &line);
+            insert_line(journal, &line);
 }
 
 void journal_write(const struct journal *journal, struct text *t)

@@ -115,7 +115,7 @@ static const struct route routes[] = {
     {"/readyz", answer_ready},    {"/runs", answer_runs},
 };
 
-static const struct route *find(const char *path)
+static const struct route *find_route(const char *path)
 {
     for (size_t i = 0; i < sizeof(routes) / sizeof(routes[0]); i++) {
         if (strcmp(path, routes[i].path) == 0)
@@ -126,7 +126,7 @@ static const struct route *find(const char *path)
 
 bool route_is_probe(const char *path)
 {
-    const struct route *route = find(path);
+    const struct route *route = find_route(path);
     return route != NULL && (route->answer == answer_live || route->answer == answer_ready);
 }
 
@@ -134,7 +134,7 @@ void route_answer(const char *path, bool is_get, bool has_body, const struct vie
                   struct route_answer *out)
 {
     *out = (struct route_answer){.code = 200, .reason = "OK", .content_type = ROUTE_JSON};
-    const struct route *route = find(path);
+    const struct route *route = find_route(path);
     text_copy(out->policy, sizeof(out->policy), ROUTE_POLICY);
     if (!is_get) {
         out->allow = "GET, HEAD";

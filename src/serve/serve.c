@@ -166,7 +166,7 @@ static void save_record(struct serve *serve, bool is_last)
     text_free(&t);
 }
 
-static void observe(struct serve *serve, bool is_last)
+static void observe_job(struct serve *serve, bool is_last)
 {
     if (serve->config.stored != NULL)
         return;
@@ -181,7 +181,7 @@ static void observe(struct serve *serve, bool is_last)
 static void on_sweep(void *arg, bool is_timer)
 {
     if (is_timer)
-        observe(arg, false);
+        observe_job(arg, false);
 }
 
 static void send_answer(struct evhttp_request *request, struct route_answer *answer, bool has_body)
@@ -228,7 +228,7 @@ static bool is_for_us(const struct serve *serve, struct evhttp_request *request)
 }
 
 /* Sends an error and closes. fault NULL: the request is meant for another host. */
-static void refuse(struct evhttp_request *request, const char *fault)
+static void refuse_request(struct evhttp_request *request, const char *fault)
 {
     struct route_answer answer;
     if (fault != NULL)
@@ -280,7 +280,7 @@ static void on_request(void *arg, struct evhttp_request *request, struct http_se
         /* evhttp never closes after CONNECT, which opens a proxy's tunnel */
         request->type = EVHTTP_REQ_POST;
     if (fault != NULL || !is_for_us(serve, request)) {
-        refuse(request, fault);
+        refuse_request(request, fault);
         return;
     }
     const char *route = path != NULL ? path : "";
@@ -360,7 +360,7 @@ static int port_of(int fd)
     return ntohs(name.any.sa_family == AF_INET6 ? name.v6.sin6_port : name.v4.sin_port);
 }
 
-static enum status start(struct serve *serve, int fd)
+static enum status start_server(struct serve *serve, int fd)
 {
     const struct http_server_config config = {
         .name = "the status endpoint",
@@ -398,7 +398,7 @@ enum status serve_open(const struct serve_config *config, struct serve **out)
     http_auth_init(&serve->auth, config->token);
     serve->config.token = NULL; /* the caller wipes it */
     signal(SIGPIPE, SIG_IGN);   /* a client that disconnects must not end the node */
-    enum status st = start(serve, fd);
+    enum status st = start_server(serve, fd);
     if (st == ST_OK && config->archive_path != NULL && config->archive_path[0] != 0)
         st = archive_open(config->archive_path, &serve->archive);
     if (st != ST_OK) {
@@ -429,7 +429,7 @@ void serve_close(struct serve *serve)
     if (serve == NULL)
         return;
     if (serve->archive != NULL)
-        observe(serve, true);
+        observe_job(serve, true);
     archive_close(serve->archive);
     http_server_close(serve->http);
     free(serve);

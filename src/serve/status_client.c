@@ -44,7 +44,8 @@ static char *full_url(const char *url, int port)
 }
 
 /* Fetches without redirects, and without a proxy: the request is for that node. */
-static enum status fetch(const char *url, const char *token, int64_t limit_ms, struct text *body)
+static enum status fetch_url(const char *url, const char *token, int64_t limit_ms,
+                             struct text *body)
 {
     char error[CURL_ERROR_SIZE];
     const struct curl_client_config config = {
@@ -89,7 +90,7 @@ static void chart_history(const char *url, const char *token, struct text *out)
         curl_url_set(parts, CURLUPART_URL, url, 0) == CURLUE_OK &&
         curl_url_set(parts, CURLUPART_PATH, "/history", 0) == CURLUE_OK &&
         curl_url_get(parts, CURLUPART_URL, &full, 0) == CURLUE_OK &&
-        fetch(full, token, STATUS_CLIENT_HISTORY_MS, &body) == ST_OK && body.len > 0)
+        fetch_url(full, token, STATUS_CLIENT_HISTORY_MS, &body) == ST_OK && body.len > 0)
         chart_write(body.data, body.len, out);
     text_free(&body);
     curl_free(full);
@@ -151,7 +152,7 @@ struct cell {
     char text[STATUS_CLIENT_CELL];
 };
 
-static struct cell plain(double value, int places)
+static struct cell format_number(double value, int places)
 {
     struct cell out;
     if (isnan(value))
@@ -161,7 +162,7 @@ static struct cell plain(double value, int places)
     return out;
 }
 
-static struct cell small(double value)
+static struct cell format_scientific(double value)
 {
     struct cell out;
     if (isnan(value))
@@ -171,21 +172,21 @@ static struct cell small(double value)
     return out;
 }
 
-static struct cell count(double value)
+static struct cell format_count(double value)
 {
     struct cell out;
     text_format_count(out.text, sizeof(out.text), value);
     return out;
 }
 
-static struct cell milliseconds(double ms)
+static struct cell format_ms(double ms)
 {
     struct cell out;
     text_format_ms(out.text, sizeof(out.text), ms);
     return out;
 }
 
-static struct cell span(double seconds)
+static struct cell format_span(double seconds)
 {
     struct cell out;
     bool is_known = seconds >= 0 && seconds < 1e12;
@@ -193,7 +194,7 @@ static struct cell span(double seconds)
     return out;
 }
 
-static struct cell size(double bytes)
+static struct cell format_bytes(double bytes)
 {
     struct cell out;
     text_format_bytes(out.text, sizeof(out.text), bytes);
@@ -219,26 +220,28 @@ static void show_numbers(struct text *t, const cJSON *root)
     const cJSON *step_ms = cJSON_GetObjectItemCaseSensitive(root, "step_ms"),
                 *speed = is_at_work ? root : &none;
     double step = json_number(root, "step"), steps = json_number(root, "steps");
-    text_add(t, "step        %s / %s", plain(step, 0).text, plain(steps, 0).text);
+    text_add(t, "step        %s / %s", format_number(step, 0).text, format_number(steps, 0).text);
     if (step >= 0 && steps > 0)
         text_add(t, "  (%.1f%%)", 100 * step / steps);
-    text_add(t, "  epoch %s  %s tokens\n", plain(json_number(root, "epoch"), 0).text,
-             count(json_number(root, "tokens")).text);
+    text_add(t, "  epoch %s  %s tokens\n", format_number(json_number(root, "epoch"), 0).text,
+             format_count(json_number(root, "tokens")).text);
     text_add(t, "loss        %s  validation %s  lr %s  gradient norm %s\n",
-             plain(json_number(root, "loss"), 4).text, plain(json_number(root, "val_loss"), 4).text,
-             small(json_number(root, "lr")).text, plain(json_number(root, "grad_norm"), 2).text);
+             format_number(json_number(root, "loss"), 4).text,
+             format_number(json_number(root, "val_loss"), 4).text,
+             format_scientific(json_number(root, "lr")).text,
+             format_number(json_number(root, "grad_norm"), 2).text);
     text_add(t, "speed       %s tok/s  %s a step (p50 %s, p95 %s)",
-             count(json_number(speed, "tokens_per_second")).text,
-             milliseconds(is_at_work ? json_number(step_ms, "last") : NAN).text,
-             milliseconds(json_number(step_ms, "p50")).text,
-             milliseconds(json_number(step_ms, "p95")).text);
+             format_count(json_number(speed, "tokens_per_second")).text,
+             format_ms(is_at_work ? json_number(step_ms, "last") : NAN).text,
+             format_ms(json_number(step_ms, "p50")).text,
+             format_ms(json_number(step_ms, "p95")).text);
     if (!isnan(json_number(speed, "mfu")))
         text_add(t, "  mfu %.1f%%", 100 * json_number(speed, "mfu"));
     text_add(t, "\ntime        up %s  eta %s  last progress %s ago  restarts %s\n",
-             span(json_number(root, "uptime_seconds")).text,
-             span(json_number(root, "eta_seconds")).text,
-             span(json_number(root, "progress_age_seconds")).text,
-             plain(json_number(root, "restarts"), 0).text);
+             format_span(json_number(root, "uptime_seconds")).text,
+             format_span(json_number(root, "eta_seconds")).text,
+             format_span(json_number(root, "progress_age_seconds")).text,
+             format_number(json_number(root, "restarts"), 0).text);
 }
 
 static void show_checkpoint(struct text *t, const cJSON *root)
@@ -246,7 +249,8 @@ static void show_checkpoint(struct text *t, const cJSON *root)
     const cJSON *checkpoint = cJSON_GetObjectItemCaseSensitive(root, "checkpoint");
     if (!isnan(json_number(checkpoint, "step")))
         text_add(t, "checkpoint  step %.0f, %s ago  %s\n", json_number(checkpoint, "step"),
-                 span(json_number(checkpoint, "age_seconds")).text, json_text(checkpoint, "path"));
+                 format_span(json_number(checkpoint, "age_seconds")).text,
+                 json_text(checkpoint, "path"));
     if (json_number(checkpoint, "resume_step") > 0)
         text_add(t, "resume      from the checkpoint of step %.0f\n",
                  json_number(checkpoint, "resume_step"));
@@ -254,12 +258,13 @@ static void show_checkpoint(struct text *t, const cJSON *root)
         text_add(t, "resume      from the beginning (step 0)\n");
     if (!isnan(json_number(checkpoint, "save_seconds")))
         text_add(t, "            written in %s s, training waited %s s\n",
-                 plain(json_number(checkpoint, "save_seconds"), 2).text,
-                 plain(json_number(checkpoint, "stall_seconds"), 2).text);
+                 format_number(json_number(checkpoint, "save_seconds"), 2).text,
+                 format_number(json_number(checkpoint, "stall_seconds"), 2).text);
     if (json_number(checkpoint, "failures") > 0 || json_number(checkpoint, "skipped") > 0)
         text_add(t, "            %s failed, %s skipped  %s\n",
-                 plain(json_number(checkpoint, "failures"), 0).text,
-                 plain(json_number(checkpoint, "skipped"), 0).text, json_text(checkpoint, "error"));
+                 format_number(json_number(checkpoint, "failures"), 0).text,
+                 format_number(json_number(checkpoint, "skipped"), 0).text,
+                 json_text(checkpoint, "error"));
 }
 
 static void show_lists(struct text *t, const cJSON *root)
@@ -273,42 +278,44 @@ static void show_lists(struct text *t, const cJSON *root)
         text_add(t, "copies      step %.0f in peers' memory, %s in %s ms, %s/s\n",
                  json_number(copies, "step"),
                  text_format_bytes(bytes, sizeof bytes, json_number(copies, "bytes")),
-                 plain(1000 * json_number(copies, "seconds"), 1).text,
+                 format_number(1000 * json_number(copies, "seconds"), 1).text,
                  text_format_bytes(speed, sizeof speed, json_number(copies, "bytes_per_second")));
     }
     show_checkpoint(t, root);
     /* All nodes with their state, when there are several. */
     const cJSON *nodes = cJSON_GetObjectItemCaseSensitive(root, "nodes"), *node;
     if (cJSON_GetArraySize(nodes) >= 2) {
-        cJSON_ArrayForEach(node, nodes) text_add(
-            t, "node %-5s  %s  %s  last heartbeat %s ago\n",
-            plain(json_number(node, "node_id"), 0).text, json_text(node, "state"),
-            json_text(node, "address"), span(json_number(node, "heartbeat_age_seconds")).text);
+        cJSON_ArrayForEach(node, nodes)
+            text_add(t, "node %-5s  %s  %s  last heartbeat %s ago\n",
+                     format_number(json_number(node, "node_id"), 0).text, json_text(node, "state"),
+                     json_text(node, "address"),
+                     format_span(json_number(node, "heartbeat_age_seconds")).text);
     }
     const cJSON *door = cJSON_GetObjectItemCaseSensitive(root, "door");
     if (cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(door, "full")))
         text_add(t, "door full   %s connections to MASTER_PORT without the job's key, %s closed\n",
-                 plain(json_number(door, "strangers"), 0).text,
-                 count(json_number(door, "turned_away")).text);
+                 format_number(json_number(door, "strangers"), 0).text,
+                 format_count(json_number(door, "turned_away")).text);
     cJSON_ArrayForEach(rank, cJSON_GetObjectItemCaseSensitive(root, "ranks"))
     {
-        text_add(t, "rank %-5s  %s", plain(json_number(rank, "rank"), 0).text,
+        text_add(t, "rank %-5s  %s", format_number(json_number(rank, "rank"), 0).text,
                  json_text(rank, "state"));
         const char *place = place_of(root, rank, text, sizeof text);
         text_add(t, place[0] ? " (%s)" : "%s", place);
         if (!isnan(json_number(rank, "heard_age_seconds")))
-            text_add(t, ", last seen %s ago", span(json_number(rank, "heard_age_seconds")).text);
-        text_add(t, "  step %s  %s  %s", plain(json_number(rank, "step"), 0).text,
-                 size(json_number(rank, "memory_bytes")).text, json_text(rank, "device"));
+            text_add(t, ", last seen %s ago",
+                     format_span(json_number(rank, "heard_age_seconds")).text);
+        text_add(t, "  step %s  %s  %s", format_number(json_number(rank, "step"), 0).text,
+                 format_bytes(json_number(rank, "memory_bytes")).text, json_text(rank, "device"));
         /* Parts of the rank's last step, which show a straggler, and the call it waits in now. */
         if (json_number(rank, "comm_ms") > 0 || json_number(rank, "wait_ms") > 0)
             text_add(t, "  compute %s ms, wait %s ms, communication %s ms",
-                     plain(json_number(rank, "compute_ms"), 1).text,
-                     plain(json_number(rank, "wait_ms"), 1).text,
-                     plain(json_number(rank, "comm_ms"), 1).text);
+                     format_number(json_number(rank, "compute_ms"), 1).text,
+                     format_number(json_number(rank, "wait_ms"), 1).text,
+                     format_number(json_number(rank, "comm_ms"), 1).text);
         if (json_text(rank, "call")[0] != 0 && json_number(rank, "call_age_seconds") >= 1)
             text_add(t, "  in %s for %s s", json_text(rank, "call"),
-                     plain(json_number(rank, "call_age_seconds"), 1).text);
+                     format_number(json_number(rank, "call_age_seconds"), 1).text);
         text_add(t, "\n");
     }
 }
@@ -341,8 +348,8 @@ static enum status show_answer(const char *bytes, size_t n, const char *url, boo
                       : is_healthy ? "\033[32m"
                                    : "\033[31m"),
                      json_text(root, "phase"), (has_colour ? "\033[0m" : ""),
-                     plain(json_number(root, "node_id"), 0).text,
-                     plain(json_number(root, "n_nodes"), 0).text, json_text(root, "device"),
+                     format_number(json_number(root, "node_id"), 0).text,
+                     format_number(json_number(root, "n_nodes"), 0).text, json_text(root, "device"),
                      json_text(root, "version"));
             if (json_text(root, "device_note")[0] != 0)
                 text_add(out, "warning     %s\n", json_text(root, "device_note"));
@@ -351,11 +358,11 @@ static enum status show_answer(const char *bytes, size_t n, const char *url, boo
                          "model       %s (%s)  %s layers, %s heads, %s wide, context %s, %s "
                          "parameters\n",
                          json_text(model, "name"), json_text(model, "task"),
-                         plain(json_number(model, "layers"), 0).text,
-                         plain(json_number(model, "heads"), 0).text,
-                         plain(json_number(model, "embed"), 0).text,
-                         plain(json_number(model, "context"), 0).text,
-                         count(json_number(model, "parameters")).text);
+                         format_number(json_number(model, "layers"), 0).text,
+                         format_number(json_number(model, "heads"), 0).text,
+                         format_number(json_number(model, "embed"), 0).text,
+                         format_number(json_number(model, "context"), 0).text,
+                         format_count(json_number(model, "parameters")).text);
             show_numbers(out, root);
             show_lists(out, root);
         }
@@ -377,7 +384,7 @@ enum status status_client_main(const char *url, int port, const char *token, boo
     struct text body = {.limit = STATUS_CLIENT_BYTES_MAX},
                 shown = {.limit = STATUS_CLIENT_BYTES_MAX},
                 course = {.limit = STATUS_CLIENT_BYTES_MAX};
-    enum status st = fetch(full, token, STATUS_CLIENT_TIMEOUT_MS, &body);
+    enum status st = fetch_url(full, token, STATUS_CLIENT_TIMEOUT_MS, &body);
     if (st == ST_OK && !as_json)
         chart_history(full, token, &course);
     if (st == ST_OK)

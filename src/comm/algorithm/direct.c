@@ -159,7 +159,7 @@ static enum status post_receives(struct comm_direct_run *run, int r)
 }
 
 /* Begins all messages with rank r that may begin now. */
-static enum status post(struct comm_direct_run *run, int r)
+static enum status post_messages(struct comm_direct_run *run, int r)
 {
     const struct comm_direct_call *call = run->call;
     struct comm_direct_peer *peer = &run->direct->peers[r];
@@ -242,7 +242,7 @@ static bool is_finished(const struct comm_direct_run *run, int r)
     return !run->sends_sums || (peer->send_sum.done == mine_n && peer->recv_sum.done == theirs_n);
 }
 
-static enum status advance(struct comm_direct_run *run, bool *is_done)
+static enum status progress_run(struct comm_direct_run *run, bool *is_done)
 {
     struct comm_direct *direct = run->direct;
     *is_done = true;
@@ -253,7 +253,7 @@ static enum status advance(struct comm_direct_run *run, bool *is_done)
         comm_direct_retire(&peer->recv_part);
         comm_direct_retire(&peer->send_sum);
         comm_direct_retire(&peer->recv_sum);
-        TRY(post(run, r));
+        TRY(post_messages(run, r));
         *is_done = *is_done && is_finished(run, r);
     }
     if (run->added < count_chunks(run, run->mine)) {
@@ -264,7 +264,7 @@ static enum status advance(struct comm_direct_run *run, bool *is_done)
 }
 
 /* Computes the chunks of the call. All ranks compute the same from the largest part. */
-static void plan(struct comm_direct_run *run)
+static void plan_chunks(struct comm_direct_run *run)
 {
     const struct comm_direct_call *call = run->call;
     int64_t most = 0;
@@ -299,12 +299,12 @@ enum status comm_direct_run(struct comm_direct *direct, const struct comm_direct
                                   .elem_bytes = (int64_t)dtype_bytes(call->dtype),
                                   .elem_bytes_out = (int64_t)dtype_bytes(call->dtype_out),
                                   .mine = call->parts[direct->me]};
-    plan(&run);
+    plan_chunks(&run);
     memset(direct->peers, 0, sizeof(*direct->peers) * (size_t)direct->n);
     bool is_done = false;
     for (;;) {
         int64_t added = run.added;
-        TRY(advance(&run, &is_done));
+        TRY(progress_run(&run, &is_done));
         if (is_done)
             return ST_OK;
         /* no message would wake this thread to send that chunk */

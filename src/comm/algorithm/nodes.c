@@ -151,7 +151,7 @@ enum status comm_nodes_finish(struct comm_ctx *ctx, enum status st)
     return st;
 }
 
-static enum transport_entered entered(const struct comm_ctx *ctx, int rank)
+static enum transport_entered query_entered(const struct comm_ctx *ctx, int rank)
 {
     const struct comm_nodes *state = ctx->state;
     if (state->eager.call != ctx->call || state->eager.peers == NULL ||
@@ -384,7 +384,7 @@ static enum status all_to_all(struct comm_ctx *ctx, const struct comm_call *call
     return ST_OK;
 }
 
-static enum status broadcast(struct comm_ctx *ctx, const struct comm_call *call)
+static enum status run_broadcast(struct comm_ctx *ctx, const struct comm_call *call)
 {
     const struct comm_nodes *state = ctx->state;
     const int64_t bytes = transport_bytes(call);
@@ -453,7 +453,7 @@ static enum status run_call(struct comm_ctx *ctx, const struct comm_call *call)
     case COMM_CALL_ALL_TO_ALL:
         return all_to_all(ctx, call);
     case COMM_CALL_BROADCAST:
-        return broadcast(ctx, call);
+        return run_broadcast(ctx, call);
     case COMM_CALL_SEND:
     case COMM_CALL_RECV:
         return run_pair(ctx, call);
@@ -496,7 +496,7 @@ const struct transport_ops comm_nodes_ops = {
     .alloc = alloc,
     .run = run,
     .gpu_direct = run_gpu,
-    .entered = entered,
+    .entered = query_entered,
     .link = get_link,
     .closed = closed,
 };

@@ -50,7 +50,7 @@ static const struct size *size_of(int ranks)
 
 /* Returns each worker's rail as a partition of the node's buffers: the parts of the ranks with its
  * local number. */
-static struct shm_coll_partition rails(const struct comm_two_level *two_level)
+static struct shm_coll_partition partition_rails(const struct comm_two_level *two_level)
 {
     const struct comm_nodes_shm *s = two_level->intra;
     const int nodes = two_level->nodes, locals = two_level->locals;
@@ -65,7 +65,7 @@ static enum status shm_reduce(struct comm_two_level *two_level, const struct com
                               struct message_wait *wait)
 {
     const struct comm_nodes_shm *s = two_level->intra;
-    const struct shm_coll_partition partition = rails(two_level);
+    const struct shm_coll_partition partition = partition_rails(two_level);
     (void)base, (void)wait;
     return comm_shm_reduce(s->shm, call, &partition, two_level->rail, dtype_out);
 }
@@ -74,7 +74,7 @@ static enum status shm_gather(struct comm_two_level *two_level, const struct com
                               struct comm_direct_call base, struct message_wait *wait)
 {
     const struct comm_nodes_shm *s = two_level->intra;
-    const struct shm_coll_partition partition = rails(two_level);
+    const struct shm_coll_partition partition = partition_rails(two_level);
     (void)base, (void)wait;
     return comm_shm_gather(s->shm, call, &partition, two_level->finished);
 }

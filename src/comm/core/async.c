@@ -36,7 +36,7 @@ struct comm_async {
     struct under_way *entering;
 };
 
-static struct under_way *at(struct comm_async *async, int64_t ticket)
+static struct under_way *find_call(struct comm_async *async, int64_t ticket)
 {
     return &async->call[ticket % COMM_QUEUE_ITEMS];
 }
@@ -99,7 +99,7 @@ static void leaves_library(struct comm_root *root)
 }
 
 /* Checks one call in its own name: errors of its communicator, abort, deadline. */
-static enum status check(struct under_way *c, bool is_first)
+static enum status check_call(struct under_way *c, bool is_first)
 {
     struct comm_ctx *ctx = &c->comm->ctx;
     const struct comm_call *saved = ctx->call;
@@ -119,19 +119,19 @@ static enum status check_all(struct comm_async *async)
 {
     const struct comm *last = NULL;
     for (int64_t ticket = async->first; ticket < async->next; ticket++) {
-        struct under_way *c = at(async, ticket);
+        struct under_way *c = find_call(async, ticket);
         if (c->comm != last)
-            TRY(check(c, ticket == async->first));
+            TRY(check_call(c, ticket == async->first));
         last = c->comm;
     }
     return ST_OK;
 }
 
 /* Ends the calls that the device has finished, then checks the others. */
-static enum status look(struct comm_async *async)
+static enum status poll_calls(struct comm_async *async)
 {
     while (async->first < async->next) {
-        struct under_way *c = at(async, async->first);
+        struct under_way *c = find_call(async, async->first);
         bool is_done = false;
         if (!c->is_clocked)
             TRY(start_clock(c));
@@ -145,7 +145,7 @@ static enum status look(struct comm_async *async)
 }
 
 /* Keeps the first failure of the root, after which none of its communicators can be used. */
-static void fail(struct comm *comm, enum status st)
+static void fail_root(struct comm *comm, enum status st)
 {
     comm_run_fail(comm->root, st);
     if (comm->ctx.ops->abort_all != NULL)
@@ -156,19 +156,20 @@ static void fail(struct comm *comm, enum status st)
 static void end_all(struct comm_async *async)
 {
     while (async->first < async->next)
-        end_call(async, at(async, async->first), false);
+        end_call(async, find_call(async, async->first), false);
 }
 
 int64_t comm_async_poll(struct comm_root *root)
 {
     struct comm_async *async = root->async;
-    struct under_way *c = async->first < async->next ? at(async, async->first) : async->entering;
+    struct under_way *c =
+        async->first < async->next ? find_call(async, async->first) : async->entering;
     if (c == NULL)
         return 0;
     enters_library(root);
-    enum status st = comm_run_has_failed(root) ? ST_OK : look(async);
+    enum status st = comm_run_has_failed(root) ? ST_OK : poll_calls(async);
     if (st != ST_OK)
-        fail(c->comm, st);
+        fail_root(c->comm, st);
     if (async->entering != NULL)
         enters_library(root); /* goes back into it */
     else
@@ -179,7 +180,7 @@ int64_t comm_async_poll(struct comm_root *root)
 }
 
 /* The `watch` of a ctx: each wait inside a transport calls it. */
-static enum status watch(struct comm_ctx *ctx, void *arg)
+static enum status watch_calls(struct comm_ctx *ctx, void *arg)
 {
     struct comm_root *root = arg;
     struct under_way *entering = root->async->entering;
@@ -200,18 +201,18 @@ void comm_async_drain(struct comm_root *root)
 
 /* ---- putting a call on the stream ---- */
 
-static enum status enter(struct comm *comm, struct under_way *c)
+static enum status enter_call(struct comm *comm, struct under_way *c)
 {
     struct comm_ctx *ctx = &comm->ctx;
     ctx->call = &c->call;
     ctx->wait_policy = WAIT_POLICY_SLEEP;
     ctx->queue = NULL;
     ctx->is_async = true;
-    ctx->watch = watch;
+    ctx->watch = watch_calls;
     ctx->watch_arg = comm->root;
-    enum status st = dev_make_current(ctx->config.dev); /* watch queries events */
+    enum status st = dev_make_current(ctx->config.dev); /* watch_calls queries events */
     if (st == ST_OK)
-        st = watch(ctx, comm->root);
+        st = watch_calls(ctx, comm->root);
     if (st == ST_OK)
         st = transport_check(ctx);
     if (st == ST_OK)
@@ -227,7 +228,7 @@ static enum status enter(struct comm *comm, struct under_way *c)
 void comm_async_run(struct comm *comm, const struct comm_call *call, int64_t ticket)
 {
     struct comm_async *async = comm->root->async;
-    struct under_way *c = at(async, ticket);
+    struct under_way *c = find_call(async, ticket);
     if (comm_run_has_failed(comm->root))
         return;
     *c = (struct under_way){.comm = comm, .call = *call, .end = c->end};
@@ -237,7 +238,7 @@ void comm_async_run(struct comm *comm, const struct comm_call *call, int64_t tic
         async->first = async->next = ticket;
     async->entering = c;
     enters_library(comm->root);
-    enum status st = enter(comm, c);
+    enum status st = enter_call(comm, c);
     leaves_library(comm->root);
     async->entering = NULL;
     comm_run_add_times(comm, 0, 0,
@@ -248,11 +249,11 @@ void comm_async_run(struct comm *comm, const struct comm_call *call, int64_t tic
     }
     if (c->is_clocked)
         comm_run_record(comm, &c->call, COMM_CALL_NONE, clock_ns());
-    fail(comm, st);
+    fail_root(comm, st);
     end_all(async);
 }
 
 enum status comm_async_stream_wait(struct comm_async *async, int64_t ticket, struct stream *s)
 {
-    return dev_stream_wait(s, at(async, ticket)->end);
+    return dev_stream_wait(s, find_call(async, ticket)->end);
 }

@@ -162,8 +162,8 @@ static bool choose_nccl(const struct comm_place *place, const struct address_hea
     return shared < 0;
 }
 
-static enum status choose(struct comm_ctx *ctx, const void *addresses, const int64_t *bytes,
-                          struct address_header *headers, char *own, int64_t *own_bytes)
+static enum status choose_ops(struct comm_ctx *ctx, const void *addresses, const int64_t *bytes,
+                              struct address_header *headers, char *own, int64_t *own_bytes)
 {
     struct comm_auto *state = ctx->state;
     const struct comm_place *place = &ctx->config.place;
@@ -209,7 +209,7 @@ static enum status end_open(struct comm_ctx *ctx, const void *addresses, const i
     struct address_header *headers = memory_new(ranks, sizeof *headers);
     char *own = memory_new(ranks, COMM_ADDRESS_MAX);
     int64_t *own_bytes = memory_new(ranks, sizeof *own_bytes);
-    enum status st = choose(ctx, addresses, bytes, headers, own, own_bytes);
+    enum status st = choose_ops(ctx, addresses, bytes, headers, own, own_bytes);
     free(headers);
     free(own);
     free(own_bytes);

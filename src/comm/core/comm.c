@@ -297,7 +297,7 @@ static enum status check_peer(const struct comm_place *place, const char *name, 
 
 /* ---- the calls ---- */
 
-static enum status begin(struct comm *comm, struct comm_call call, struct comm_ticket *ticket)
+static enum status begin_call(struct comm *comm, struct comm_call call, struct comm_ticket *ticket)
 {
     return comm_run_put(comm, &(struct comm_queue_item){.comm = comm, .call = call}, ticket);
 }
@@ -316,8 +316,8 @@ static struct comm_call call_of(enum comm_call_kind kind, struct tensor out, con
         .kind = kind, .dtype = out.dtype, .peer = peer, .elems = elems, .out = out.data, .in = in};
 }
 
-static enum status prepare(struct comm *comm, enum comm_call_kind kind, struct tensor out,
-                           struct tensor in, int64_t elems, struct comm_call *call)
+static enum status prepare_call(struct comm *comm, enum comm_call_kind kind, struct tensor out,
+                                struct tensor in, int64_t elems, struct comm_call *call)
 {
     /* before the number is divided into parts */
     TRY(check_elems(transport_call_name(kind), in.dtype, elems, call));
@@ -337,7 +337,7 @@ static enum status prepare(struct comm *comm, enum comm_call_kind kind, struct t
 enum status comm_all_reduce(struct comm *comm, struct tensor out, struct tensor in, int64_t elems)
 {
     struct comm_call call;
-    TRY(prepare(comm, COMM_CALL_ALL_REDUCE, out, in, elems, &call));
+    TRY(prepare_call(comm, COMM_CALL_ALL_REDUCE, out, in, elems, &call));
     return comm_run(comm, &call);
 }
 
@@ -345,14 +345,14 @@ enum status comm_reduce_scatter(struct comm *comm, struct tensor out, struct ten
                                 int64_t elems)
 {
     struct comm_call call;
-    TRY(prepare(comm, COMM_CALL_REDUCE_SCATTER, out, in, elems, &call));
+    TRY(prepare_call(comm, COMM_CALL_REDUCE_SCATTER, out, in, elems, &call));
     return comm_run(comm, &call);
 }
 
 enum status comm_all_gather(struct comm *comm, struct tensor out, struct tensor in, int64_t elems)
 {
     struct comm_call call;
-    TRY(prepare(comm, COMM_CALL_ALL_GATHER, out, in, elems, &call));
+    TRY(prepare_call(comm, COMM_CALL_ALL_GATHER, out, in, elems, &call));
     return comm_run(comm, &call);
 }
 
@@ -374,24 +374,24 @@ enum status comm_all_reduce_begin(struct comm *comm, struct tensor out, struct t
                                   int64_t elems, struct comm_ticket *ticket)
 {
     struct comm_call call;
-    TRY(prepare(comm, COMM_CALL_ALL_REDUCE, out, in, elems, &call));
-    return begin(comm, call, ticket);
+    TRY(prepare_call(comm, COMM_CALL_ALL_REDUCE, out, in, elems, &call));
+    return begin_call(comm, call, ticket);
 }
 
 enum status comm_reduce_scatter_begin(struct comm *comm, struct tensor out, struct tensor in,
                                       int64_t elems, struct comm_ticket *ticket)
 {
     struct comm_call call;
-    TRY(prepare(comm, COMM_CALL_REDUCE_SCATTER, out, in, elems, &call));
-    return begin(comm, call, ticket);
+    TRY(prepare_call(comm, COMM_CALL_REDUCE_SCATTER, out, in, elems, &call));
+    return begin_call(comm, call, ticket);
 }
 
 enum status comm_all_gather_begin(struct comm *comm, struct tensor out, struct tensor in,
                                   int64_t elems, struct comm_ticket *ticket)
 {
     struct comm_call call;
-    TRY(prepare(comm, COMM_CALL_ALL_GATHER, out, in, elems, &call));
-    return begin(comm, call, ticket);
+    TRY(prepare_call(comm, COMM_CALL_ALL_GATHER, out, in, elems, &call));
+    return begin_call(comm, call, ticket);
 }
 
 enum status comm_broadcast(struct comm *comm, struct tensor data, int64_t elems, int root)

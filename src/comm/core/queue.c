@@ -74,7 +74,7 @@ static void use_short_slices(void)
 }
 
 /* Publishes the newest ticket that is done. */
-static void look(struct comm_queue *queue)
+static void publish_done(struct comm_queue *queue)
 {
     int64_t started = atomic_load_explicit(&queue->started, memory_order_relaxed), done = started;
     if (queue->poll != NULL) {
@@ -103,14 +103,14 @@ static void *run_items(void *arg)
             queue->fn(&item);
             pthread_mutex_lock(&queue->mutex);
             atomic_store_explicit(&queue->started, ticket, memory_order_release);
-            look(queue);
+            publish_done(queue);
         } else if (atomic_load_explicit(&queue->done, memory_order_relaxed) < started) {
             /* The functions of the thread hold the mutex, but not while they execute or poll. */
             int64_t ns = queue->is_awaited ? AWAITED_NS : WATCH_NS;
             int64_t end_ns = clock_ns() + ns;
             struct timespec end = {.tv_sec = end_ns / 1000000000, .tv_nsec = end_ns % 1000000000};
             (void)pthread_cond_timedwait(&queue->begun_more, &queue->mutex, &end);
-            look(queue);
+            publish_done(queue);
         } else if (queue->stop) {
             break;
         } else {

@@ -77,7 +77,7 @@ void comm_run_number(struct comm *comm, struct comm_call *call)
 
 /* Executes one call: only this function calls a transport. is_blocking: on the caller's thread;
  * else on the queue thread. */
-static enum status execute(struct comm *comm, struct comm_call *call, bool is_blocking)
+static enum status execute_call(struct comm *comm, struct comm_call *call, bool is_blocking)
 {
     struct comm_ctx *ctx = &comm->ctx;
     if (comm_run_has_failed(comm->root))
@@ -135,7 +135,7 @@ void comm_run_queued(struct comm_queue_item *item)
     }
     comm_async_drain(root);
     if (item->job == NULL) {
-        (void)execute(item->comm, &item->call, false);
+        (void)execute_call(item->comm, &item->call, false);
     } else if (!comm_run_has_failed(root)) {
         job_root = root;
         job_event = item->call.event;
@@ -174,12 +174,12 @@ enum status comm_run(struct comm *comm, struct comm_call *call)
 {
     if (job_root == comm->root) {
         call->event = job_event;
-        return execute(comm, call, false);
+        return execute_call(comm, call, false);
     }
     call->event = take_event(comm->root);
     if (!comm_queue_is_empty(comm->root->queue))
         comm_run_wait(comm, comm_queue_last(comm->root->queue), false);
-    return execute(comm, call, true);
+    return execute_call(comm, call, true);
 }
 
 enum status comm_run_put(struct comm *comm, struct comm_queue_item *item,

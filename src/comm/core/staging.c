@@ -163,9 +163,9 @@ static bool is_moved(const struct comm_ctx *ctx, const struct comm_call *call, i
 /* ---- copies and calls ---- */
 
 /* Copies round j between the call's buffers and a slot. */
-static enum status copy(struct staging *staging, const struct comm_ctx *ctx,
-                        const struct comm_call *call, const struct chunking *chunks, int64_t j,
-                        char *slot, bool is_in)
+static enum status copy_round(struct staging *staging, const struct comm_ctx *ctx,
+                              const struct comm_call *call, const struct chunking *chunks,
+                              int64_t j, char *slot, bool is_in)
 {
     const int64_t bytes = (int64_t)dtype_bytes(call->dtype), first = j * chunks->each;
     for (int part = 0; part < chunks->parts; part++) {
@@ -230,19 +230,20 @@ static enum status run_chunks(struct staging *staging, struct comm_ctx *ctx,
     /* `out` needs no wait of its own: the host waits for `in` before it copies a result out */
     TRY(dev_stream_wait(staging->in, call->event));
     if (chunks.rounds > 0)
-        TRY(copy(staging, ctx, call, &chunks, 0, staging->slot[0], true));
+        TRY(copy_round(staging, ctx, call, &chunks, 0, staging->slot[0], true));
     for (int64_t j = 0; j < chunks.rounds; j++) {
         int64_t left = call->elems - j * chunks.each;
         TRY(staging_sync(ctx, staging->in));
         /* round j+1 reuses the slot of round j-1, whose result must have been copied out */
         TRY(dev_stream_wait_stream(staging->in, staging->out));
         if (j + 1 < chunks.rounds)
-            TRY(copy(staging, ctx, call, &chunks, j + 1, staging->slot[(j + 1) % 2], true));
+            TRY(copy_round(staging, ctx, call, &chunks, j + 1, staging->slot[(j + 1) % 2], true));
         TRY(run_chunk(ctx, call, &chunks, left < chunks.each ? left : chunks.each,
                       staging->slot[j % 2], staging->extra[j % 2]));
-        TRY(copy(staging, ctx, call, &chunks, j,
-                 call->kind == COMM_CALL_ALL_TO_ALL ? staging->extra[j % 2] : staging->slot[j % 2],
-                 false));
+        TRY(copy_round(staging, ctx, call, &chunks, j,
+                       call->kind == COMM_CALL_ALL_TO_ALL ? staging->extra[j % 2]
+                                                          : staging->slot[j % 2],
+                       false));
     }
     return staging_sync(ctx, staging->out);
 }

@@ -104,22 +104,22 @@ int sum_tree_left(int n)
 
 /* Writes the steps for n slots: slot `first`, and the others `stride` apart. Returns the end of the
  * steps. */
-static struct sum_tree_step *plan(int first, int n, int stride, struct sum_tree_step *out)
+static struct sum_tree_step *write_steps(int first, int n, int stride, struct sum_tree_step *out)
 {
     if (n < 2)
         return out;
     int left = sum_tree_left(n);
-    out = plan(first, left, stride, out);
-    out = plan(first + left * stride, n - left, stride, out);
+    out = write_steps(first, left, stride, out);
+    out = write_steps(first + left * stride, n - left, stride, out);
     *out = (struct sum_tree_step){.to = first, .from = first + left * stride};
     return out + 1;
 }
 
-void sum_tree_plan(int n, struct sum_tree_step *out) { plan(0, n, 1, out); }
+void sum_tree_plan(int n, struct sum_tree_step *out) { write_steps(0, n, 1, out); }
 
 void sum_tree_plan_nodes(int nodes, int locals, struct sum_tree_step *out)
 {
     for (int node = 0; node < nodes; node++)
-        out = plan(node * locals, locals, 1, out);
-    plan(0, nodes, locals, out);
+        out = write_steps(node * locals, locals, 1, out);
+    write_steps(0, nodes, locals, out);
 }

@@ -123,7 +123,7 @@ static inline __attribute__((always_inline)) int64_t few_n(const struct sum_args
 }
 
 /* Sums up to four sources and returns the number of elements summed; 0: there are more sources. */
-static int64_t few(const struct sum_args *a)
+static int64_t sum_few(const struct sum_args *a)
 {
     switch (a->nodes * a->locals) {
     case 1:
@@ -159,7 +159,7 @@ static void take_f16(float *restrict to, const uint16_t *restrict from, int64_t 
 }
 
 /* Sets sum (block_n) to source s from element w->i, widened to the type of the sum, or adds it. */
-static void take(struct sum_work *w, void *sum, int s, bool is_first)
+static void add_source(struct sum_work *w, void *sum, int s, bool is_first)
 {
     const int64_t n = w->block_n;
     if (w->a->dtype_in == DTYPE_F64) {
@@ -185,23 +185,23 @@ static void take(struct sum_work *w, void *sum, int s, bool is_first)
 }
 
 /* Sums n neighbours from `first`, which are nodes (w->a->locals sources each) or sources. */
-static void tree(struct sum_work *w, int first, int n, bool is_nodes, int level)
+static void sum_subtree(struct sum_work *w, int first, int n, bool is_nodes, int level)
 {
     void *sum = level_sum(w, level);
     if (n == 1) {
         if (is_nodes)
-            tree(w, first * w->a->locals, w->a->locals, false, level);
+            sum_subtree(w, first * w->a->locals, w->a->locals, false, level);
         else
-            take(w, sum, first, true);
+            add_source(w, sum, first, true);
         return;
     }
     int left = sum_tree_left(n);
-    tree(w, first, left, is_nodes, level);
+    sum_subtree(w, first, left, is_nodes, level);
     if (n - left == 1 && (!is_nodes || w->a->locals == 1)) {
-        take(w, sum, first + left, false);
+        add_source(w, sum, first + left, false);
         return;
     }
-    tree(w, first + left, n - left, is_nodes, level + 1);
+    sum_subtree(w, first + left, n - left, is_nodes, level + 1);
     const void *more = level_sum(w, level + 1);
     if (w->a->dtype_in == DTYPE_F64) {
         double *restrict to = sum;
@@ -240,13 +240,13 @@ static void round_f16(uint16_t *restrict out, const float *restrict in, int64_t 
         out[j] = f16_from_float(in[j]);
 }
 
-static void blocks(struct sum_work *w)
+static void sum_blocks(struct sum_work *w)
 {
     const struct sum_args *a = w->a;
     const int64_t out_bytes = (int64_t)dtype_bytes(a->dtype_out);
     for (; w->i < a->elems; w->i += w->level_elems) {
         w->block_n = a->elems - w->i < w->level_elems ? a->elems - w->i : w->level_elems;
-        tree(w, 0, a->nodes, true, 0);
+        sum_subtree(w, 0, a->nodes, true, 0);
         const void *sum = w->sums;
         if (a->dtype_out == DTYPE_BF16)
             round_bf16(w->rounded, sum, w->block_n);
@@ -265,7 +265,7 @@ static __attribute__((noinline)) void blocks_long(const struct sum_args *a, int6
 {
     double sums[SUM_DEPTH][SUM_BLOCK] __attribute__((aligned(64)));
     uint16_t rounded[SUM_BLOCK] __attribute__((aligned(64)));
-    blocks(&(struct sum_work){
+    sum_blocks(&(struct sum_work){
         .a = a, .i = i, .sums = sums[0], .level_elems = SUM_BLOCK, .rounded = rounded});
 }
 
@@ -273,14 +273,14 @@ static __attribute__((noinline)) void blocks_short(const struct sum_args *a, int
 {
     double sums[SUM_DEPTH][SUM_SHORT] __attribute__((aligned(64)));
     uint16_t rounded[SUM_SHORT] __attribute__((aligned(64)));
-    blocks(&(struct sum_work){
+    sum_blocks(&(struct sum_work){
         .a = a, .i = i, .sums = sums[0], .level_elems = SUM_SHORT, .rounded = rounded});
 }
 
 void SUM_FN(sum_isa)(const struct sum_args *a)
 {
     const bool is_float = a->dtype_in == DTYPE_F32 && a->dtype_out == DTYPE_F32;
-    const int64_t done = is_float ? few(a) : 0;
+    const int64_t done = is_float ? sum_few(a) : 0;
     if (a->elems - done > SUM_SHORT)
         blocks_long(a, done);
     else if (a->elems > done)

@@ -208,7 +208,7 @@ void messenger_on_lost(struct message_peer *peer, const char *why)
 /* Sleeps as long as possible without an idle wire: the messages in flight must last for it. Returns
  * false if the sleep would have the least length: the driver's sleep, which ends when something
  * arrives, is equally good. */
-static bool coalesce(struct messenger *messenger, const struct message_watch *watch)
+static bool coalesce_wakeups(struct messenger *messenger, const struct message_watch *watch)
 {
     if (watch->coalesce == NULL)
         return false;
@@ -244,7 +244,7 @@ static void wait_idle(struct messenger *messenger, struct message_wait *wait, in
         sched_yield();
         return;
     }
-    if (!coalesce(messenger, &wait->watch))
+    if (!coalesce_wakeups(messenger, &wait->watch))
         messenger->driver->sleep(messenger, SLEEP_MS);
 }
 

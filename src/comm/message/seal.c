@@ -70,7 +70,7 @@ static void sum_content(const struct message_seal *seal, const void *content, si
 }
 
 /* Sets the nonce and authenticates the readable bytes. */
-static bool begin(const struct message_seal *seal, uint64_t number, const uint8_t *plain)
+static bool begin_cipher(const struct message_seal *seal, uint64_t number, const uint8_t *plain)
 {
     uint8_t nonce[12] = {0};
     int n;
@@ -86,7 +86,7 @@ bool message_seal_write(struct message_seal *seal, const void *plain, const void
     int n;
     sum_content(seal, content, bytes, sum);
     memcpy(out, plain, MESSAGE_SEAL_PLAIN_BYTES);
-    return begin(seal, seal->next++, out) &&
+    return begin_cipher(seal, seal->next++, out) &&
            EVP_CipherUpdate(seal->cipher, at, &n, sum, MESSAGE_SEAL_SUM_BYTES) == 1 &&
            EVP_CipherFinal_ex(seal->cipher, at + n, &n) == 1 &&
            EVP_CIPHER_CTX_ctrl(seal->cipher, EVP_CTRL_AEAD_GET_TAG, AUTH_TAG_BYTES,
@@ -99,7 +99,7 @@ bool message_seal_read(struct message_seal *seal, uint64_t number,
     uint8_t auth_tag[AUTH_TAG_BYTES], rest[16];
     int n;
     memcpy(auth_tag, in + MESSAGE_SEAL_BYTES - AUTH_TAG_BYTES, sizeof(auth_tag));
-    return begin(seal, number, in) &&
+    return begin_cipher(seal, number, in) &&
            EVP_CipherUpdate(seal->cipher, sum, &n, in + MESSAGE_SEAL_PLAIN_BYTES,
                             MESSAGE_SEAL_SUM_BYTES) == 1 &&
            EVP_CIPHER_CTX_ctrl(seal->cipher, EVP_CTRL_AEAD_SET_TAG, sizeof(auth_tag), auth_tag) ==

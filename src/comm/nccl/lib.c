@@ -78,7 +78,7 @@ const char *nccl_lib_version_text(int version, char *out, size_t cap)
 
 /* Returns the value of a variable of the environment; NULL: it is not set. name: including its
  * "=". */
-static const char *variable(const char *name)
+static const char *get_variable(const char *name)
 {
     extern char **environ;
     for (char **at = environ; at != NULL && *at != NULL; at++)
@@ -91,7 +91,7 @@ static const char *variable(const char *name)
  * inside the library. NCCL obeys the variable, not the config. */
 static enum status check_environment(void)
 {
-    const char *blocking = variable("NCCL_COMM_BLOCKING=");
+    const char *blocking = get_variable("NCCL_COMM_BLOCKING=");
     if (blocking == NULL || strcmp(blocking, "0") == 0)
         return ST_OK;
     return FAIL(
@@ -103,7 +103,7 @@ static enum status check_environment(void)
 
 bool nccl_lib_shares_gpus(int version)
 {
-    const char *enabled = variable("NCCL_MULTI_RANK_GPU_ENABLE=");
+    const char *enabled = get_variable("NCCL_MULTI_RANK_GPU_ENABLE=");
     return version >= 23000 && enabled != NULL && strcmp(enabled, "1") == 0;
 }
 

@@ -67,7 +67,7 @@ static enum status poll_once(struct wait *wait)
     return ++wait->polls % CHECK_POLLS == 0 ? transport_watch(wait->ctx) : ST_OK;
 }
 
-static enum status fail(struct comm_ctx *ctx, int result)
+static enum status fail_call(struct comm_ctx *ctx, int result)
 {
     const struct comm_nccl *state = ctx->state;
     char what[96];
@@ -77,7 +77,7 @@ static enum status fail(struct comm_ctx *ctx, int result)
 }
 
 /* Returns the communicator's current state. */
-static int query(const struct comm_nccl *state)
+static int get_async_error(const struct comm_nccl *state)
 {
     int result = NCCL_SUCCESS;
     return lib(state)->ncclCommGetAsyncError(state->comm, &result) == NCCL_SUCCESS
@@ -85,11 +85,11 @@ static int query(const struct comm_nccl *state)
                : NCCL_INTERNAL_ERROR;
 }
 
-static enum status check(struct comm_ctx *ctx)
+static enum status check_async_error(struct comm_ctx *ctx)
 {
     const struct comm_nccl *state = ctx->state;
-    int result = state->comm != NULL ? query(state) : NCCL_SUCCESS;
-    return result == NCCL_SUCCESS || result == NCCL_IN_PROGRESS ? ST_OK : fail(ctx, result);
+    int result = state->comm != NULL ? get_async_error(state) : NCCL_SUCCESS;
+    return result == NCCL_SUCCESS || result == NCCL_IN_PROGRESS ? ST_OK : fail_call(ctx, result);
 }
 
 /* Waits until NCCL has put a call on the stream, or has failed. NCCL connects to a rank only when a
@@ -100,7 +100,7 @@ static enum status wait_enqueued(struct comm_ctx *ctx, int result)
     const struct comm_nccl *state = ctx->state;
     struct wait wait = begin_wait(ctx);
     while (result == NCCL_SUCCESS || result == NCCL_IN_PROGRESS) {
-        result = query(state);
+        result = get_async_error(state);
         if (result == NCCL_SUCCESS)
             return ST_OK;
         if (result == NCCL_IN_PROGRESS)
@@ -108,7 +108,7 @@ static enum status wait_enqueued(struct comm_ctx *ctx, int result)
         if (state->comm == NULL) /* the watchdog has ended it */
             return transport_check(ctx);
     }
-    return fail(ctx, result);
+    return fail_call(ctx, result);
 }
 
 /* Waits until the stream is idle. A rank or a link may fail meanwhile. */
@@ -121,7 +121,7 @@ static enum status wait_device(struct comm_ctx *ctx)
         TRY(dev_stream_query(state->root->stream, &is_idle));
         if (is_idle)
             return ST_OK;
-        TRY(check(ctx));
+        TRY(check_async_error(ctx));
         TRY(poll_once(&wait));
     }
 }
@@ -171,7 +171,7 @@ void comm_nccl_abort(struct comm_ctx *ctx)
 
 /* Ends the root after a failure. core/async.c ends the calls that stay on the device, after it has
  * kept the failure. */
-static enum status finish(struct comm_ctx *ctx, enum status st)
+static enum status abort_on_failure(struct comm_ctx *ctx, enum status st)
 {
     if (st != ST_OK && !ctx->is_async)
         comm_nccl_abort(ctx);
@@ -180,13 +180,13 @@ static enum status finish(struct comm_ctx *ctx, enum status st)
 
 enum status comm_nccl_opened(struct comm_ctx *ctx, int result)
 {
-    return finish(ctx, wait_enqueued(ctx, result));
+    return abort_on_failure(ctx, wait_enqueued(ctx, result));
 }
 
 enum status comm_nccl_complete(struct comm_ctx *ctx, int result)
 {
     enum status st = wait_enqueued(ctx, result);
-    return finish(ctx, st == ST_OK && !ctx->is_async ? wait_device(ctx) : st);
+    return abort_on_failure(ctx, st == ST_OK && !ctx->is_async ? wait_device(ctx) : st);
 }
 
 /* ---- calls ---- */
@@ -232,20 +232,20 @@ static int64_t sent_bytes(const struct comm_ctx *ctx, const struct comm_call *ca
 }
 
 /* Runs an NCCL group of one call for each rank, made by `one`. The first refused call ends it. */
-static enum status grouped(struct comm_ctx *ctx, const struct comm_call *call,
-                           int (*one)(const struct comm_ctx *ctx, const struct comm_call *call,
-                                      int rank))
+static enum status run_group(struct comm_ctx *ctx, const struct comm_call *call,
+                             int (*one)(const struct comm_ctx *ctx, const struct comm_call *call,
+                                        int rank))
 {
     const struct comm_nccl *state = ctx->state;
     int result = lib(state)->ncclGroupStart(), refused = NCCL_SUCCESS;
     if (result != NCCL_SUCCESS)
-        return finish(ctx, fail(ctx, result));
+        return abort_on_failure(ctx, fail_call(ctx, result));
     for (int rank = 0; rank < ctx->config.place.ranks && refused == NCCL_SUCCESS; rank++) {
         result = one(ctx, call, rank);
         refused = result == NCCL_IN_PROGRESS ? NCCL_SUCCESS : result;
     }
     result = lib(state)->ncclGroupEnd();
-    return refused != NCCL_SUCCESS ? finish(ctx, fail(ctx, refused))
+    return refused != NCCL_SUCCESS ? abort_on_failure(ctx, fail_call(ctx, refused))
                                    : comm_nccl_complete(ctx, result);
 }
 
@@ -287,7 +287,7 @@ static int exchange_part(const struct comm_ctx *ctx, const struct comm_call *cal
 }
 
 /* Starts the NCCL call for a call with elements, or for a barrier. */
-static enum status start(struct comm_ctx *ctx, const struct comm_call *call)
+static enum status enqueue_call(struct comm_ctx *ctx, const struct comm_call *call)
 {
     const struct comm_nccl *state = ctx->state;
     const struct nccl_lib *nccl = lib(state);
@@ -305,14 +305,14 @@ static enum status start(struct comm_ctx *ctx, const struct comm_call *call)
                    ? comm_nccl_complete(ctx, nccl->ncclReduceScatter(call->in, call->out,
                                                                      elems / (size_t)ranks, type,
                                                                      NCCL_SUM, comm, stream))
-                   : grouped(ctx, call, reduce_part);
+                   : run_group(ctx, call, reduce_part);
     case COMM_CALL_ALL_GATHER:
         return is_even ? comm_nccl_complete(ctx, nccl->ncclAllGather(call->in, call->out,
                                                                      bytes / (size_t)ranks,
                                                                      NCCL_UINT8, comm, stream))
-                       : grouped(ctx, call, broadcast_part);
+                       : run_group(ctx, call, broadcast_part);
     case COMM_CALL_ALL_TO_ALL:
-        return grouped(ctx, call, exchange_part);
+        return run_group(ctx, call, exchange_part);
     case COMM_CALL_BROADCAST:
         return comm_nccl_complete(ctx, nccl->ncclBroadcast(call->out, call->out, bytes, NCCL_UINT8,
                                                            call->peer, comm, stream));
@@ -338,7 +338,7 @@ static enum status run(struct comm_ctx *ctx, const struct comm_call *call)
         TRY(dev_stream_wait(ctx->about.stream, call->event));
         atomic_fetch_add_explicit(&ctx->bytes_sent, sent_bytes(ctx, call), memory_order_relaxed);
     }
-    return start(ctx, call);
+    return enqueue_call(ctx, call);
 }
 
 const struct transport_ops comm_nccl_ops = {
@@ -350,6 +350,6 @@ const struct transport_ops comm_nccl_ops = {
     .close = comm_nccl_open_close,
     .alloc = comm_nccl_open_alloc,
     .run = run,
-    .check = check,
+    .check = check_async_error,
     .abort_all = comm_nccl_abort,
 };

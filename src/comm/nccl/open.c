@@ -72,7 +72,7 @@ static enum status check_peer_infos(const struct comm_ctx *ctx, const void *addr
     return ST_OK;
 }
 
-static enum status init(struct comm_ctx *ctx, const struct nccl_id *id)
+static enum status init_comm(struct comm_ctx *ctx, const struct nccl_id *id)
 {
     struct comm_nccl *state = ctx->state;
     struct nccl_config config = nccl_lib_config(nccl_lib_version(), ctx->config.device_sms);
@@ -88,7 +88,7 @@ enum status comm_nccl_open_end(struct comm_ctx *ctx, const void *addresses, cons
     struct nccl_id id;
     char text[24];
     TRY(check_peer_infos(ctx, addresses, bytes, &id));
-    TRY(init(ctx, &id));
+    TRY(init_comm(ctx, &id));
     ctx->about.stream = state->root->stream;
     text_format(ctx->about.name, sizeof ctx->about.name, "nccl %s",
                 nccl_lib_version_text(nccl_lib_version(), text, sizeof text));
@@ -169,7 +169,7 @@ static bool is_finalized(const struct comm_ctx *ctx)
 /* Ends the communicators. A communicator without a failure is finalized, so no rank frees memory
  * that another still reads; it is aborted if the other ranks do not finalize it in time. No call is
  * in progress here. */
-static void end(struct comm_ctx *ctx)
+static void destroy_comm(struct comm_ctx *ctx)
 {
     struct comm_nccl *state = ctx->state;
     if (state->owns_root) {
@@ -195,7 +195,7 @@ void comm_nccl_open_close(struct comm_ctx *ctx)
         return;
     (void)dev_make_current(ctx->config.dev);
     if (state->comm != NULL)
-        end(ctx);
+        destroy_comm(ctx);
     struct comm_nccl **link = &state->root->first;
     while (*link != NULL && *link != state)
         link = &(*link)->next;
@@ -261,5 +261,5 @@ enum status comm_nccl_open_split(struct comm_ctx *ctx)
     enum status st = share_id(ctx, &id);
     ctx->parent->call = NULL;
     TRY(st);
-    return init(ctx, &id);
+    return init_comm(ctx, &id);
 }

@@ -68,12 +68,12 @@ static uint64_t offset_of(const struct shm_barrier *barrier, const void *data, i
     return at - barrier->base;
 }
 
-static bool reached(_Atomic uint32_t *word, uint32_t target, memory_order order)
+static bool has_reached(_Atomic uint32_t *word, uint32_t target, memory_order order)
 {
     return (int32_t)(atomic_load_explicit(word, order) - target) >= 0;
 }
 
-static void publish(_Atomic uint32_t *word, uint32_t value, _Atomic uint32_t *sleepers)
+static void publish_word(_Atomic uint32_t *word, uint32_t value, _Atomic uint32_t *sleepers)
 {
     atomic_store_explicit(word, value, memory_order_seq_cst);
     if (atomic_load_explicit(sleepers, memory_order_seq_cst) != 0)
@@ -106,8 +106,8 @@ enum transport_entered shm_barrier_entered(const struct shm_barrier *barrier,
         has_entered =
             atomic_load_explicit(&barrier->peers[r].tag, memory_order_acquire) == barrier->tag;
     else
-        has_entered = reached(&barrier->peers[r].entries[barrier->entry & 1].arrived,
-                              barrier->entry, memory_order_acquire);
+        has_entered = has_reached(&barrier->peers[r].entries[barrier->entry & 1].arrived,
+                                  barrier->entry, memory_order_acquire);
     return has_entered ? TRANSPORT_ENTERED_YES : TRANSPORT_ENTERED_NO;
 }
 
@@ -125,7 +125,7 @@ static enum status fail_as_peer(struct shm_barrier *barrier, struct comm_ctx *ct
     return transport_fail_abandoned(ctx, r);
 }
 
-static enum status check(struct shm_barrier *barrier, struct comm_ctx *ctx)
+static enum status check_peers(struct shm_barrier *barrier, struct comm_ctx *ctx)
 {
     for (int r = 0; r < barrier->n; r++)
         if (atomic_load_explicit(&barrier->peers[r].failed, memory_order_acquire) != 0)
@@ -164,10 +164,10 @@ static enum status wait_yielding(struct shm_barrier *barrier, struct comm_ctx *c
     int64_t end = clock_ns() + (ctx->wait_policy == WAIT_POLICY_SPIN ? SPIN_NS : YIELD_NS);
     if (ctx->wait_policy == WAIT_POLICY_SPIN)
         migrate_if_shared(barrier);
-    while (!reached(word, target, memory_order_acquire) && clock_ns() < end)
+    while (!has_reached(word, target, memory_order_acquire) && clock_ns() < end)
         sched_yield();
-    while (!reached(word, target, memory_order_acquire)) {
-        TRY(check(barrier, ctx));
+    while (!has_reached(word, target, memory_order_acquire)) {
+        TRY(check_peers(barrier, ctx));
         atomic_fetch_add_explicit(sleepers, 1, memory_order_seq_cst);
         uint32_t seen = atomic_load_explicit(word, memory_order_seq_cst);
         if ((int32_t)(seen - target) < 0)
@@ -181,7 +181,7 @@ static enum status wait_for(struct shm_barrier *barrier, struct comm_ctx *ctx,
                             _Atomic uint32_t *word, uint32_t target, _Atomic uint32_t *sleepers)
 {
     for (int i = 0; i < (ctx->wait_policy == WAIT_POLICY_SPIN ? SPIN_POLLS : 1); i++) {
-        if (reached(word, target, memory_order_acquire))
+        if (has_reached(word, target, memory_order_acquire))
             return ST_OK;
         transport_pause();
     }
@@ -215,12 +215,12 @@ enum status shm_barrier_join(struct shm_barrier *barrier, struct comm_ctx *ctx, 
     return ST_OK;
 }
 
-static enum status arrive(struct shm_barrier *barrier, struct comm_ctx *ctx, bool compares)
+static enum status arrive_and_wait(struct shm_barrier *barrier, struct comm_ctx *ctx, bool compares)
 {
     struct shm_barrier_peer_ctl *mine = &barrier->peers[barrier->rank];
     if (ctx->wait_policy == WAIT_POLICY_SPIN)
         atomic_store_explicit(&mine->cpu, sched_getcpu(), memory_order_relaxed);
-    publish(&mine->entries[barrier->phase & 1].arrived, barrier->phase, &mine->sleepers);
+    publish_word(&mine->entries[barrier->phase & 1].arrived, barrier->phase, &mine->sleepers);
     for (int i = 1; i < barrier->n; i++) {
         int r = (barrier->rank + i) % barrier->n; /* not all ranks poll the same line first */
         struct shm_barrier_peer_ctl *peer_ctl = &barrier->peers[r];
@@ -250,13 +250,13 @@ enum status shm_barrier_enter(struct shm_barrier *barrier, struct comm_ctx *ctx,
             "%lld bytes", (long long)eager_bytes);
     if (eager_bytes > 0)
         memcpy(shm_barrier_eager_slot(barrier, barrier->rank), in, (size_t)eager_bytes);
-    return arrive(barrier, ctx, true);
+    return arrive_and_wait(barrier, ctx, true);
 }
 
 enum status shm_barrier_wait(struct shm_barrier *barrier, struct comm_ctx *ctx)
 {
     barrier->phase++;
-    return arrive(barrier, ctx, false);
+    return arrive_and_wait(barrier, ctx, false);
 }
 
 enum status shm_barrier_read_begin(struct shm_barrier *barrier, struct comm_ctx *ctx)
@@ -326,7 +326,7 @@ enum status shm_barrier_send(struct shm_barrier *barrier, struct comm_ctx *ctx,
         if (where == 0 && chunk > 0)
             memcpy(chunk_of(barrier, barrier->rank, call->peer, posted),
                    (const char *)call->in + at, (size_t)chunk);
-        publish(&channel->posted, posted, &channel->posted_sleepers);
+        publish_word(&channel->posted, posted, &channel->posted_sleepers);
         if (where != 0)
             return wait_for(barrier, ctx, &channel->taken, posted, &channel->taken_sleepers);
         at += chunk;
@@ -355,7 +355,7 @@ enum status shm_barrier_recv(struct shm_barrier *barrier, struct comm_ctx *ctx,
             memcpy((char *)call->out + at, chunk_of(barrier, call->peer, barrier->rank, taken),
                    (size_t)chunk);
         }
-        publish(&channel->taken, taken, &channel->taken_sleepers);
+        publish_word(&channel->taken, taken, &channel->taken_sleepers);
         at += chunk;
     } while (at < bytes);
     return ST_OK;

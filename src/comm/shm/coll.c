@@ -72,7 +72,7 @@ void shm_coll_sum(const struct shm_coll *coll, const struct comm_call *call, int
 }
 
 /* Ends every call. After a failure, other ranks must stop using this rank's buffers. */
-static enum status end(struct shm_coll *coll, enum status st)
+static enum status end_call(struct shm_coll *coll, enum status st)
 {
     return st == ST_OK ? ST_OK : shm_barrier_fail(&coll->barrier, st);
 }
@@ -147,9 +147,10 @@ static enum status read_end(struct shm_coll *coll, struct comm_ctx *ctx, bool is
     return shm_barrier_wait(&coll->barrier, ctx);
 }
 
-static enum status reduce(struct shm_coll *coll, struct comm_ctx *ctx, const struct comm_call *call,
-                          const struct shm_coll_partition *partition, void *out,
-                          enum dtype dtype_out)
+static enum status reduce_partition(struct shm_coll *coll, struct comm_ctx *ctx,
+                                    const struct comm_call *call,
+                                    const struct shm_coll_partition *partition, void *out,
+                                    enum dtype dtype_out)
 {
     const bool is_small = transport_bytes(call) <= SHM_BARRIER_EAGER_BYTES;
     struct shm_barrier *barrier = &coll->barrier;
@@ -176,11 +177,12 @@ enum status shm_coll_reduce(struct shm_coll *coll, struct comm_ctx *ctx,
                             const struct shm_coll_partition *partition, void *out,
                             enum dtype dtype_out)
 {
-    return end(coll, reduce(coll, ctx, call, partition, out, dtype_out));
+    return end_call(coll, reduce_partition(coll, ctx, call, partition, out, dtype_out));
 }
 
-static enum status gather(struct shm_coll *coll, struct comm_ctx *ctx, const struct comm_call *call,
-                          const struct shm_coll_partition *partition, const void *in)
+static enum status gather_partition(struct shm_coll *coll, struct comm_ctx *ctx,
+                                    const struct comm_call *call,
+                                    const struct shm_coll_partition *partition, const void *in)
 {
     const struct shm_barrier *barrier = &coll->barrier;
     const int64_t each = (int64_t)dtype_bytes(call->dtype);
@@ -209,7 +211,7 @@ enum status shm_coll_gather(struct shm_coll *coll, struct comm_ctx *ctx,
                             const struct comm_call *call,
                             const struct shm_coll_partition *partition, const void *in)
 {
-    return end(coll, gather(coll, ctx, call, partition, in));
+    return end_call(coll, gather_partition(coll, ctx, call, partition, in));
 }
 
 static enum status all_to_all(struct shm_coll *coll, struct comm_ctx *ctx,
@@ -231,8 +233,8 @@ static enum status all_to_all(struct shm_coll *coll, struct comm_ctx *ctx,
     return read_end(coll, ctx, is_small);
 }
 
-static enum status broadcast(struct shm_coll *coll, struct comm_ctx *ctx,
-                             const struct comm_call *call)
+static enum status broadcast_buffer(struct shm_coll *coll, struct comm_ctx *ctx,
+                                    const struct comm_call *call)
 {
     struct shm_barrier *barrier = &coll->barrier;
     const int64_t bytes = transport_bytes(call);
@@ -259,17 +261,17 @@ enum status shm_coll_run(struct shm_coll *coll, struct comm_ctx *ctx, const stru
         break;
     case COMM_CALL_REDUCE_SCATTER:
         parts = partition_even(coll, call);
-        st = reduce(coll, ctx, call, &parts, call->out, call->dtype);
+        st = reduce_partition(coll, ctx, call, &parts, call->out, call->dtype);
         break;
     case COMM_CALL_ALL_GATHER:
         parts = partition_even(coll, call);
-        st = gather(coll, ctx, call, &parts, call->in);
+        st = gather_partition(coll, ctx, call, &parts, call->in);
         break;
     case COMM_CALL_ALL_TO_ALL:
         st = all_to_all(coll, ctx, call);
         break;
     case COMM_CALL_BROADCAST:
-        st = broadcast(coll, ctx, call);
+        st = broadcast_buffer(coll, ctx, call);
         break;
     case COMM_CALL_SEND:
         st = shm_barrier_send(&coll->barrier, ctx, call);
@@ -281,5 +283,5 @@ enum status shm_coll_run(struct shm_coll *coll, struct comm_ctx *ctx, const stru
         ASSERT(call->kind == COMM_CALL_BARRIER || call->kind < COMM_CALL_ALL_REDUCE);
         st = shm_barrier_enter(&coll->barrier, ctx, NULL, 0, NULL, 0, 0);
     }
-    return end(coll, st);
+    return end_call(coll, st);
 }

@@ -102,7 +102,7 @@ static enum status map_at(const struct mapping *m, int64_t offset, int64_t bytes
     return ST_OK;
 }
 
-static enum status reserve(struct mapping *m)
+static enum status reserve_addresses(struct mapping *m)
 {
     void *base = MAP_FAILED;
     struct memory_limits available;
@@ -142,7 +142,7 @@ static enum status mapping_open(int fd, int locals, struct mapping **out)
     _Static_assert(sizeof(struct control) <= 16384, "the control blocks begin after it");
     m->data = round_up(barrier_offset(locals, splits_n(locals) + 1));
     m->used = m->data;
-    st = reserve(m);
+    st = reserve_addresses(m);
     if (st == ST_OK)
         st = map_at(m, 0, m->data);
     if (st != ST_OK) {
@@ -160,7 +160,7 @@ static enum status mapping_open(int fd, int locals, struct mapping **out)
 /* ---- the ctx of a node's workers ---- */
 
 /* Continues a call of the owner here: same call, deadline, generation and wait policy. */
-static struct comm_ctx *enter(struct comm_shm *shm, const struct comm_call *call)
+static struct comm_ctx *enter_call(struct comm_shm *shm, const struct comm_call *call)
 {
     shm->ctx.call = call;
     shm->ctx.wait_policy = shm->owner->wait_policy;
@@ -232,13 +232,13 @@ enum status comm_shm_open(struct comm_ctx *owner, struct comm_shm **out)
 
 enum status comm_shm_join(struct comm_shm *shm)
 {
-    struct comm_ctx *ctx = enter(shm, shm->owner->call);
+    struct comm_ctx *ctx = enter_call(shm, shm->owner->call);
     return shm_barrier_join(&shm->coll.barrier, ctx, (uint64_t)shm->owner->generation + 1);
 }
 
 /* ---- splits ---- */
 
-static enum status lock(struct comm_shm *shm)
+static enum status lock_control(struct comm_shm *shm)
 {
     struct control *control = control_of(shm->mapping);
     const uint64_t mine = (uint64_t)shm->owner->generation + 1;
@@ -253,7 +253,7 @@ static enum status lock(struct comm_shm *shm)
     }
 }
 
-static void unlock(struct comm_shm *shm)
+static void unlock_control(struct comm_shm *shm)
 {
     atomic_store_explicit(&control_of(shm->mapping)->lock, 0, memory_order_release);
 }
@@ -297,13 +297,13 @@ static enum status join_split(struct comm_shm *shm, uint64_t members)
     struct control *control = control_of(shm->mapping);
     const uint64_t me = (uint64_t)1 << shm->node_local;
     const int locals = node_locals_n(parent);
-    enter(parent, shm->owner->call);
-    TRY(lock(parent));
+    enter_call(parent, shm->owner->call);
+    TRY(lock_control(parent));
     struct split_block *block = find_split(parent, members, me);
     uint64_t tag = block != NULL ? block->tag : 0;
     if (block != NULL)
         block->joined |= me;
-    unlock(parent);
+    unlock_control(parent);
     if (block == NULL)
         return FAIL(ST_BUG, "more than %d splits with workers of one node at a time",
                     splits_n(locals));
@@ -311,7 +311,7 @@ static enum status join_split(struct comm_shm *shm, uint64_t members)
     shm_coll_init(&shm->coll, shm->mapping->base + barrier_offset(locals, 1 + shm->split_i),
                   &shm->ctx.config.place);
     set_visible_range(shm);
-    return shm_barrier_join(&shm->coll.barrier, enter(shm, shm->owner->call), tag);
+    return shm_barrier_join(&shm->coll.barrier, enter_call(shm, shm->owner->call), tag);
 }
 
 enum status comm_shm_split(struct comm_shm *parent, struct comm_ctx *owner, struct comm_shm **out)
@@ -351,10 +351,10 @@ void comm_shm_close(struct comm_shm *shm)
         struct status_saved saved;
         status_save(&saved);
         call.entered_ns = clock_ns();
-        enter(shm, &call);
-        if (shm->split_i >= 0 && lock(shm) == ST_OK) {
+        enter_call(shm, &call);
+        if (shm->split_i >= 0 && lock_control(shm) == ST_OK) {
             control_of(shm->mapping)->splits[shm->split_i].left |= (uint64_t)1 << shm->node_local;
-            unlock(shm);
+            unlock_control(shm);
         }
         status_restore(&saved);
     } else {
@@ -378,7 +378,7 @@ enum status comm_shm_alloc(struct comm_shm *shm, int64_t bytes, void **out)
     struct mapping *m = shm->mapping;
     const struct comm_place *place = &shm->ctx.config.place;
     const int64_t each = round_up(bytes), all = each * place->ranks + ALLOC_ALIGN;
-    struct comm_ctx *ctx = enter(shm, shm->owner->call);
+    struct comm_ctx *ctx = enter_call(shm, shm->owner->call);
     if (bytes > RESERVE / place->ranks)
         return FAIL(ST_BAD_SETTING, "out of memory: %lld bytes for each of %d workers to share",
                     (long long)bytes, place->ranks);
@@ -407,13 +407,13 @@ enum status comm_shm_reduce(struct comm_shm *shm, const struct comm_call *call,
                             const struct shm_coll_partition *partition, void *out,
                             enum dtype dtype_out)
 {
-    return shm_coll_reduce(&shm->coll, enter(shm, call), call, partition, out, dtype_out);
+    return shm_coll_reduce(&shm->coll, enter_call(shm, call), call, partition, out, dtype_out);
 }
 
 enum status comm_shm_gather(struct comm_shm *shm, const struct comm_call *call,
                             const struct shm_coll_partition *partition, const void *in)
 {
-    return shm_coll_gather(&shm->coll, enter(shm, call), call, partition, in);
+    return shm_coll_gather(&shm->coll, enter_call(shm, call), call, partition, in);
 }
 
 /* Runs a broadcast. The call on this level has the root's local number instead of its rank. */
@@ -421,7 +421,7 @@ enum status comm_shm_broadcast(struct comm_shm *shm, const struct comm_call *cal
 {
     struct comm_call mine = *call;
     mine.peer = root;
-    enum status st = shm_coll_run(&shm->coll, enter(shm, &mine), &mine);
+    enum status st = shm_coll_run(&shm->coll, enter_call(shm, &mine), &mine);
     shm->ctx.call = call;
     return st;
 }
@@ -466,7 +466,7 @@ static enum status split(struct comm_ctx *ctx)
 static enum status run(struct comm_ctx *ctx, const struct comm_call *call)
 {
     struct comm_shm *shm = ctx->state;
-    return shm_coll_run(&shm->coll, enter(shm, call), call);
+    return shm_coll_run(&shm->coll, enter_call(shm, call), call);
 }
 
 const struct transport_ops comm_shm_ops = {

@@ -66,7 +66,7 @@ void shm_threads_world_free(struct shm_threads_world *world)
 }
 
 /* Sets the state of a ctx over an existing control block. */
-static void attach(struct comm_ctx *ctx, void *memory)
+static void attach_coll(struct comm_ctx *ctx, void *memory)
 {
     ctx->state = memory_new(1, sizeof(struct shm_coll));
     shm_coll_init(ctx->state, memory, &ctx->config.place);
@@ -82,7 +82,7 @@ static enum status begin_open(struct comm_ctx *ctx, void *address, int64_t *addr
                     place->rank, place->nodes, place->locals, world != NULL ? world->nodes : 0,
                     world != NULL ? world->locals : 0);
     *address_bytes = 0;
-    attach(ctx, world->memory);
+    attach_coll(ctx, world->memory);
     return ST_OK;
 }
 
@@ -147,7 +147,7 @@ static enum status split(struct comm_ctx *ctx)
     pthread_mutex_unlock(&world->mutex);
     if (group == NULL)
         return FAIL(ST_RETRY, "out of memory: a split of %d ranks", place->ranks);
-    attach(ctx, group->memory);
+    attach_coll(ctx, group->memory);
     return ST_OK;
 }
 

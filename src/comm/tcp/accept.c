@@ -46,7 +46,7 @@ void tcp_accept_refuse(struct tcp *tcp, int fd, const char *why)
     tcp->refused_n = 0;
 }
 
-static void refuse(struct tcp *tcp, struct tcp_pending *pending, const char *why)
+static void refuse_pending(struct tcp *tcp, struct tcp_pending *pending, const char *why)
 {
     tcp_accept_refuse(tcp, pending->fd, why);
     pending->fd = -1;
@@ -75,7 +75,7 @@ static struct tcp_pending *find_slot(struct tcp *tcp)
             (oldest->has_hello == pending->has_hello && pending->since_ns < oldest->since_ns))
             oldest = pending;
     }
-    refuse(tcp, oldest, "too many pending connections");
+    refuse_pending(tcp, oldest, "too many pending connections");
     return oldest;
 }
 
@@ -91,14 +91,14 @@ int tcp_accept_receive(int fd, uint8_t *received, size_t *received_n, size_t wan
     return 1;
 }
 
-static bool reply(int fd, const uint8_t *data, size_t n)
+static bool send_reply(int fd, const uint8_t *data, size_t n)
 {
     return send(fd, data, n, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)n;
 }
 
 /* Returns the connection that this rank expects from that rank, or NULL: a rank connects only to
  * lower ranks. */
-static struct tcp_conn *awaited(const struct tcp *tcp, int rank)
+static struct tcp_conn *find_awaited(const struct tcp *tcp, int rank)
 {
     struct tcp_conn *conn = &tcp->conns[rank];
     return rank > tcp->messenger->rank && conn->peer != NULL && !conn->is_up ? conn : NULL;
@@ -116,24 +116,24 @@ static const char *take_hello(struct tcp *tcp, struct tcp_pending *pending)
         return unauthenticated;
     pending->client = ids.client;
     pending->has_hello = true;
-    if (awaited(tcp, ids.client) == NULL)
+    if (find_awaited(tcp, ids.client) == NULL)
         return "that rank is connected already";
     return tcp_auth_make_answer(&pending->auth, answer) &&
-                   reply(pending->fd, answer, sizeof(answer))
+                   send_reply(pending->fd, answer, sizeof(answer))
                ? NULL
                : "it closed the connection";
 }
 
 static const char *take_proof(struct tcp *tcp, struct tcp_pending *pending)
 {
-    struct tcp_conn *conn = awaited(tcp, pending->client);
+    struct tcp_conn *conn = find_awaited(tcp, pending->client);
     uint8_t welcome[TCP_AUTH_WELCOME_BYTES];
     if (!tcp_auth_read_proof(&pending->auth, pending->received))
         return unauthenticated;
     if (conn == NULL)
         return "that rank is connected already";
     if (!tcp_auth_make_welcome(&pending->auth, welcome) ||
-        !reply(pending->fd, welcome, sizeof(welcome)) ||
+        !send_reply(pending->fd, welcome, sizeof(welcome)) ||
         !tcp_conn_up(conn, pending->fd, &pending->auth, false))
         return "it closed the connection";
     tcp_tune(pending->fd);
@@ -155,7 +155,7 @@ static unsigned progress_pending(struct tcp *tcp, struct tcp_pending *pending, i
     else if (now_ns - pending->since_ns > HANDSHAKE_NS)
         why = "it did not authenticate in time";
     if (why != NULL)
-        refuse(tcp, pending, why);
+        refuse_pending(tcp, pending, why);
     return received > 0;
 }
 
@@ -192,7 +192,7 @@ void tcp_accept_close(struct tcp *tcp)
 {
     for (int i = 0; i < tcp->pending_n; i++)
         if (tcp->pending[i].fd >= 0)
-            refuse(tcp, &tcp->pending[i], "all ranks are connected");
+            refuse_pending(tcp, &tcp->pending[i], "all ranks are connected");
     free(tcp->pending);
     tcp->pending = NULL;
     tcp->pending_n = 0;

@@ -68,7 +68,7 @@ static bool is_loopback(const struct addrinfo *info)
 
 /* Chooses the first address that is not of loopback, else the first one: /etc/hosts may list both
  * kinds for a host's own name. */
-static enum status resolve(const char *name, const char *setting, struct sockaddr_storage *out)
+static enum status resolve_host(const char *name, const char *setting, struct sockaddr_storage *out)
 {
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
     struct addrinfo *list;
@@ -112,9 +112,9 @@ enum status tcp_addr_choose(const char *data_addr, const char *master, struct so
     struct sockaddr_storage to;
     if (data_addr != NULL && data_addr[0] != 0) {
         if (!find_interface(data_addr, out))
-            TRY(resolve(data_addr, "DATA_ADDR", out));
+            TRY(resolve_host(data_addr, "DATA_ADDR", out));
     } else {
-        TRY(resolve(master != NULL ? master : "127.0.0.1", "MASTER_ADDR", &to));
+        TRY(resolve_host(master != NULL ? master : "127.0.0.1", "MASTER_ADDR", &to));
         if (is_any(&to))
             return FAIL(
                 ST_BAD_SETTING,

@@ -23,8 +23,8 @@ _Static_assert(sizeof(struct hello) + TCP_AUTH_MAC_BYTES == TCP_AUTH_HELLO_BYTES
 _Static_assert(NONCE_BYTES + TCP_AUTH_MAC_BYTES == TCP_AUTH_ANSWER_BYTES, "as it travels");
 
 /* Computes the MAC over the message's name, the transcript, and the message's own body. */
-static bool mac(const struct tcp_auth *auth, const char *name, const uint8_t *body, size_t body_n,
-                uint8_t out[TCP_AUTH_MAC_BYTES])
+static bool compute_mac(const struct tcp_auth *auth, const char *name, const uint8_t *body,
+                        size_t body_n, uint8_t out[TCP_AUTH_MAC_BYTES])
 {
     uint8_t all[8 + sizeof(auth->transcript) + TCP_AUTH_HELLO_BYTES] = {0};
     unsigned n = TCP_AUTH_MAC_BYTES;
@@ -36,18 +36,18 @@ static bool mac(const struct tcp_auth *auth, const char *name, const uint8_t *bo
                 8 + auth->transcript_n + body_n, out, &n) != NULL;
 }
 
-static void append(struct tcp_auth *auth, const uint8_t *message, size_t n)
+static void append_transcript(struct tcp_auth *auth, const uint8_t *message, size_t n)
 {
     memcpy(auth->transcript + auth->transcript_n, message, n);
     auth->transcript_n += n;
 }
 
-static bool make(struct tcp_auth *auth, const char *name, uint8_t *out, size_t n)
+static bool make_message(struct tcp_auth *auth, const char *name, uint8_t *out, size_t n)
 {
     size_t body_n = n - TCP_AUTH_MAC_BYTES;
-    if (!mac(auth, name, out, body_n, out + body_n))
+    if (!compute_mac(auth, name, out, body_n, out + body_n))
         return false;
-    append(auth, out, n);
+    append_transcript(auth, out, n);
     return true;
 }
 
@@ -55,10 +55,10 @@ static bool read_message(struct tcp_auth *auth, const char *name, const uint8_t 
 {
     uint8_t right[TCP_AUTH_MAC_BYTES];
     size_t body_n = n - TCP_AUTH_MAC_BYTES;
-    if (!mac(auth, name, in, body_n, right) ||
+    if (!compute_mac(auth, name, in, body_n, right) ||
         CRYPTO_memcmp(right, in + body_n, sizeof(right)) != 0)
         return false;
-    append(auth, in, n);
+    append_transcript(auth, in, n);
     return true;
 }
 
@@ -75,7 +75,7 @@ bool tcp_auth_make_hello(struct tcp_auth *auth, const struct tcp_auth_ids *ids,
     if (!fill_nonce(hello.nonce))
         return false;
     memcpy(out, &hello, sizeof(hello));
-    return make(auth, "hello", out, TCP_AUTH_HELLO_BYTES);
+    return make_message(auth, "hello", out, TCP_AUTH_HELLO_BYTES);
 }
 
 /* Reads a hello. Cheap checks come first: an unauthenticated client costs no MAC. */
@@ -98,7 +98,7 @@ bool tcp_auth_read_hello(struct tcp_auth *auth, struct tcp_auth_ids *expected,
 
 bool tcp_auth_make_answer(struct tcp_auth *auth, uint8_t out[TCP_AUTH_ANSWER_BYTES])
 {
-    return fill_nonce(out) && make(auth, "answer", out, TCP_AUTH_ANSWER_BYTES);
+    return fill_nonce(out) && make_message(auth, "answer", out, TCP_AUTH_ANSWER_BYTES);
 }
 
 bool tcp_auth_read_answer(struct tcp_auth *auth, const uint8_t in[TCP_AUTH_ANSWER_BYTES])
@@ -108,7 +108,7 @@ bool tcp_auth_read_answer(struct tcp_auth *auth, const uint8_t in[TCP_AUTH_ANSWE
 
 bool tcp_auth_make_proof(struct tcp_auth *auth, uint8_t out[TCP_AUTH_PROOF_BYTES])
 {
-    return make(auth, "proof", out, TCP_AUTH_PROOF_BYTES);
+    return make_message(auth, "proof", out, TCP_AUTH_PROOF_BYTES);
 }
 
 bool tcp_auth_read_proof(struct tcp_auth *auth, const uint8_t in[TCP_AUTH_PROOF_BYTES])
@@ -118,7 +118,7 @@ bool tcp_auth_read_proof(struct tcp_auth *auth, const uint8_t in[TCP_AUTH_PROOF_
 
 bool tcp_auth_make_welcome(struct tcp_auth *auth, uint8_t out[TCP_AUTH_WELCOME_BYTES])
 {
-    return make(auth, "welcome", out, TCP_AUTH_WELCOME_BYTES);
+    return make_message(auth, "welcome", out, TCP_AUTH_WELCOME_BYTES);
 }
 
 bool tcp_auth_read_welcome(struct tcp_auth *auth, const uint8_t in[TCP_AUTH_WELCOME_BYTES])

@@ -137,7 +137,8 @@ static struct tcp_unexpected *keep_unexpected(struct tcp_conn *conn,
 }
 
 /* Copies a complete unexpected message to the receive that has been posted for it. */
-static void deliver(struct tcp_conn *conn, struct tcp_unexpected *unexpected, struct message_op *op)
+static void deliver_unexpected(struct tcp_conn *conn, struct tcp_unexpected *unexpected,
+                               struct message_op *op)
 {
     ASSERT(unexpected->is_whole && conn->unexpected_n > 0);
     bool fits = unexpected->total <= op->bytes;
@@ -166,7 +167,7 @@ void tcp_conn_post_recv(struct tcp_conn *conn, struct message_op *op)
         if (at->tag != op->bits || at->op != NULL)
             continue;
         if (at->is_whole)
-            deliver(conn, at, op);
+            deliver_unexpected(conn, at, op);
         else
             at->op = op;
         return;
@@ -210,7 +211,7 @@ static bool find_place(struct tcp_conn *conn)
     return conn->has_message;
 }
 
-static char *place(const struct tcp_conn *conn)
+static char *locate_payload(const struct tcp_conn *conn)
 {
     return (conn->op != NULL ? conn->op->data : conn->unexpected->data) + conn->head.at + conn->got;
 }
@@ -233,8 +234,8 @@ static bool end_frame(struct tcp_conn *conn)
     ASSERTF(conn->has_head && conn->has_message && conn->got == head->bytes, "%lld of %lld bytes",
             (long long)conn->got, (long long)head->bytes);
     conn->got = 0;
-    if (!message_seal_check(&conn->in, head->bytes > 0 ? place(conn) : NULL, (size_t)head->bytes,
-                            head->checksum))
+    if (!message_seal_check(&conn->in, head->bytes > 0 ? locate_payload(conn) : NULL,
+                            (size_t)head->bytes, head->checksum))
         return false;
     conn->has_head = false;
     conn->at += head->bytes;
@@ -253,13 +254,13 @@ static bool end_frame(struct tcp_conn *conn)
     }
     unexpected->is_whole = true;
     if (unexpected->op != NULL)
-        deliver(conn, unexpected, unexpected->op);
+        deliver_unexpected(conn, unexpected, unexpected->op);
     return true;
 }
 
 /* Reads the rest of the frame to its place, and the bytes after it into the buffer. Returns bytes;
  * ≤ 0: nothing now. */
-static ssize_t fill(struct tcp_conn *conn, char *to, size_t missing)
+static ssize_t receive_bytes(struct tcp_conn *conn, char *to, size_t missing)
 {
     struct iovec into[2] = {{to, missing},
                             {conn->buffer + conn->buffer_end, TCP_BUFFER_BYTES - conn->buffer_end}};
@@ -301,7 +302,7 @@ static bool next_head(struct tcp_conn *conn)
 }
 
 /* Handles the bytes read so far. false: more must be read, or nothing more can be. */
-static bool consume(struct tcp_conn *conn)
+static bool consume_frame(struct tcp_conn *conn)
 {
     if (!conn->has_head && !next_head(conn))
         return false;
@@ -312,7 +313,7 @@ static bool consume(struct tcp_conn *conn)
            left = (size_t)(conn->head.bytes - conn->got);
     size_t n = have < left ? have : left;
     if (n > 0)
-        memcpy(place(conn), conn->buffer + conn->buffer_first, n);
+        memcpy(locate_payload(conn), conn->buffer + conn->buffer_first, n);
     conn->got += (int64_t)n;
     conn->buffer_first += n;
     if (conn->buffer_first == conn->buffer_end)
@@ -330,19 +331,19 @@ unsigned tcp_conn_read(struct tcp_conn *conn)
 {
     unsigned moved = 0;
     while (conn->fd >= 0 && !conn->is_held && moved < READ_BYTES) {
-        while (consume(conn))
+        while (consume_frame(conn))
             continue;
         if (conn->fd < 0 || conn->is_held)
             break;
         size_t missing = conn->has_head ? (size_t)(conn->head.bytes - conn->got) : 0;
         size_t room = missing + TCP_BUFFER_BYTES - conn->buffer_end;
-        ssize_t n = fill(conn, missing > 0 ? place(conn) : NULL, missing);
+        ssize_t n = receive_bytes(conn, missing > 0 ? locate_payload(conn) : NULL, missing);
         if (n <= 0)
             break;
         moved += (unsigned)n;
         if ((size_t)n == room)
             continue;
-        while (consume(conn)) /* most likely the socket holds no more */
+        while (consume_frame(conn)) /* most likely the socket holds no more */
             continue;
         break;
     }

@@ -45,7 +45,7 @@ static void end_attempt(struct tcp_conn *conn, int error)
 
 /* Connects from the address that this rank listens on, so that peers see one address of a node that
  * has several. */
-static void start(struct tcp_conn *conn)
+static void start_attempt(struct tcp_conn *conn)
 {
     struct sockaddr_storage from = conn->tcp->own;
     conn->fd = socket(conn->to.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -67,7 +67,7 @@ void tcp_connect_begin(struct tcp_conn *conn)
 {
     conn->since_ns = clock_ns();
     memcpy(conn->auth.secret, conn->tcp->messenger->secret, sizeof(conn->auth.secret));
-    start(conn);
+    start_attempt(conn);
 }
 
 static void send_hello(struct tcp_conn *conn)
@@ -142,7 +142,7 @@ unsigned tcp_connect_progress(struct tcp_conn *conn)
         return 0;
     case TCP_CONNECT_RETRY:
         if (clock_ns() >= conn->timer_ns)
-            start(conn);
+            start_attempt(conn);
         return 0;
     case TCP_CONNECT_SYN:
         if (poll(&writable, 1, 0) > 0)

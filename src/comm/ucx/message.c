@@ -89,7 +89,7 @@ static struct ucx_conn *conn_of(const struct ucx *ucx, ucp_ep_h ep)
     return NULL;
 }
 
-static void refuse(struct ucx *ucx, const struct ucx_conn *conn, const char *why)
+static void refuse_message(struct ucx *ucx, const struct ucx_conn *conn, const char *why)
 {
     int64_t now_ms = clock_ms();
     refused++;
@@ -168,8 +168,8 @@ static const char *find_misfit(const struct message_op *op, const struct ucx_hea
 
 /* Delivers the message to the receive. false: the caller still owns the descriptor of a
  * rendezvous. */
-static bool deliver(struct ucx *ucx, struct message_op *op, const struct ucx_header *header,
-                    const void *data, void *rendezvous)
+static bool deliver_message(struct ucx *ucx, struct message_op *op, const struct ucx_header *header,
+                            const void *data, void *rendezvous)
 {
     const char *misfit = find_misfit(op, header, rendezvous != NULL);
     if (misfit != NULL) {
@@ -216,7 +216,8 @@ static void add_unexpected(struct ucx_conn *conn, struct ucx_arrival *arrival)
 }
 
 /* Keeps a message. NULL: no memory. */
-static struct ucx_arrival *keep(const struct ucx_header *header, const void *data, void *rendezvous)
+static struct ucx_arrival *keep_message(const struct ucx_header *header, const void *data,
+                                        void *rendezvous)
 {
     size_t bytes = rendezvous == NULL ? (size_t)header->bytes : 0;
     struct ucx_arrival *arrival = malloc(sizeof(*arrival) + bytes);
@@ -229,7 +230,7 @@ static struct ucx_arrival *keep(const struct ucx_header *header, const void *dat
     return arrival;
 }
 
-static void release(struct ucx_conn *conn, struct ucx_arrival *arrival)
+static void release_arrival(struct ucx_conn *conn, struct ucx_arrival *arrival)
 {
     if (arrival->rendezvous != NULL)
         ucp_am_data_release(conn->ucx->worker, arrival->rendezvous);
@@ -238,9 +239,9 @@ static void release(struct ucx_conn *conn, struct ucx_arrival *arrival)
 
 static void deliver_kept(struct ucx_conn *conn, struct ucx_arrival *arrival, struct message_op *op)
 {
-    if (deliver(conn->ucx, op, &arrival->header, arrival->data, arrival->rendezvous))
+    if (deliver_message(conn->ucx, op, &arrival->header, arrival->data, arrival->rendezvous))
         arrival->rendezvous = NULL;
-    release(conn, arrival);
+    release_arrival(conn, arrival);
 }
 
 const char *ucx_message_recv(struct messenger *messenger, struct message_op *op, void *data,
@@ -262,7 +263,7 @@ static void free_all(struct ucx_conn *conn, struct ucx_arrival *at)
 {
     for (struct ucx_arrival *next; at != NULL; at = next) {
         next = at->next;
-        release(conn, at);
+        release_arrival(conn, at);
     }
 }
 
@@ -292,14 +293,14 @@ static void take_early(struct ucx_conn *conn)
 }
 
 /* Handles an authentic message. true: it also owns the descriptor of a rendezvous now. */
-static bool take(struct ucx_conn *conn, const struct ucx_header *header, const void *data,
-                 void *rendezvous)
+static bool handle_message(struct ucx_conn *conn, const struct ucx_header *header, const void *data,
+                           void *rendezvous)
 {
     ASSERTF(header->number >= conn->in.next && header->from == conn->peer->rank,
             "message %llu of %d", (unsigned long long)header->number, header->from);
     const bool is_early = header->number != conn->in.next;
     struct message_op *op = is_early ? NULL : messenger_queue_take(&conn->posted, header->tag);
-    struct ucx_arrival *arrival = op == NULL ? keep(header, data, rendezvous) : NULL;
+    struct ucx_arrival *arrival = op == NULL ? keep_message(header, data, rendezvous) : NULL;
     bool is_taken = rendezvous != NULL;
     if (op == NULL && arrival == NULL) {
         messenger_on_lost(conn->peer, no_memory);
@@ -315,7 +316,7 @@ static bool take(struct ucx_conn *conn, const struct ucx_header *header, const v
     }
     conn->in.next++;
     if (op != NULL)
-        is_taken = deliver(conn->ucx, op, header, data, rendezvous);
+        is_taken = deliver_message(conn->ucx, op, header, data, rendezvous);
     else
         add_unexpected(conn, arrival);
     take_early(conn);
@@ -337,7 +338,7 @@ static ucs_status_t on_arrival(void *arg, const void *header, size_t header_byte
     struct ucx_header head;
     if (conn == NULL || !ucx_header_read(&conn->in, header, &head) ||
         head.from != conn->peer->rank || head.bytes != (int64_t)bytes) {
-        refuse(ucx, conn_of(ucx, ep), "it is forged or damaged");
+        refuse_message(ucx, conn_of(ucx, ep), "it is forged or damaged");
         return UCS_OK;
     }
     uint64_t number = head.number;
@@ -345,10 +346,10 @@ static ucs_status_t on_arrival(void *arg, const void *header, size_t header_byte
     while (at != NULL && at->header.number < number)
         at = at->next;
     if (number < conn->in.next || (at != NULL && at->header.number == number)) {
-        refuse(ucx, conn_of(ucx, ep), "it has come before");
+        refuse_message(ucx, conn_of(ucx, ep), "it has come before");
         return UCS_OK;
     }
-    return take(conn, &head, data, is_rendezvous ? data : NULL) ? UCS_INPROGRESS : UCS_OK;
+    return handle_message(conn, &head, data, is_rendezvous ? data : NULL) ? UCS_INPROGRESS : UCS_OK;
 }
 
 ucs_status_t ucx_message_listen(struct ucx *ucx)

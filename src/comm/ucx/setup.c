@@ -57,7 +57,7 @@ static bool is_default(const ucp_config_t *config, const char *line)
  * against 3.0). UCX also reads 64 KiB at a time: two ranks needed 92 to 98 µs for 256 KiB; in eager
  * chunks, read 256 KiB at a time, 70 to 72. (bench_ucx, 2 vCPU Intel Xeon, Sapphire Rapids class.)
  * The limit for InfiniBand is right: its messages are written to their place. */
-static void tune(ucp_config_t *config, int64_t eager_bytes)
+static void tune_config(ucp_config_t *config, int64_t eager_bytes)
 {
     char limit[24];
     /* Otherwise connecting to an address where nothing answers (a cut cable, a firewall that drops)
@@ -96,7 +96,7 @@ enum status ucx_setup(int64_t eager_bytes, ucp_context_h *context, ucp_worker_h 
     if (status != UCS_OK)
         return ucx_setup_fail(ST_NO_DEVICE, "read its settings", status,
                               "check the UCX_* variables");
-    tune(config, eager_bytes);
+    tune_config(config, eager_bytes);
     ucp_params_t params = {
         .field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED,
         .features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP,

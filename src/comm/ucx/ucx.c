@@ -56,8 +56,8 @@ static void close_ucp(void *state)
 
 /* Copies UCX's address after the nonce. Usually it is the address over networks only: the workers
  * of a node share host memory without UCX. */
-static enum status address(void *state, bool is_intra_node, void *out, int64_t cap,
-                           int64_t *bytes_out)
+static enum status get_address(void *state, bool is_intra_node, void *out, int64_t cap,
+                               int64_t *bytes_out)
 {
     struct ucx *u = state;
     const int64_t room = (is_intra_node ? cap / 2 : cap) - UCX_HEADER_NONCE_BYTES;
@@ -81,7 +81,7 @@ static enum status address(void *state, bool is_intra_node, void *out, int64_t c
     }
     *bytes_out = UCX_HEADER_NONCE_BYTES + (int64_t)attr.address_length;
     ucp_worker_release_address(u->worker, attr.address);
-    return is_long && is_intra_node ? address(state, false, out, cap, bytes_out) : st;
+    return is_long && is_intra_node ? get_address(state, false, out, cap, bytes_out) : st;
 }
 
 static void on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
@@ -267,7 +267,7 @@ const struct message_driver ucx_driver = {
     .label = "UCX",
     .open = open_ucp,
     .close = close_ucp,
-    .address = address,
+    .address = get_address,
     .connect = begin_connect,
     .send = ucx_message_send,
     .recv = ucx_message_recv,

@@ -68,8 +68,8 @@ static enum status on_progress(void *arg, enum check_stage stage, double done)
 
 /* ---- rows of all ranks ---- */
 
-/* collect — sends the rows that every rank has added in a stage to rank 0. */
-static enum status collect(struct run *run, const struct check_rows *added)
+/* collect_rows — sends the rows that every rank has added in a stage to rank 0. */
+static enum status collect_rows(struct run *run, const struct check_rows *added)
 {
     struct text bytes = {.limit = CHECK_ROW_BYTES_MAX};
     struct measure_shared all = {0};
@@ -86,8 +86,8 @@ static enum status collect(struct run *run, const struct check_rows *added)
     return st;
 }
 
-/* judged — on rank 0, returns the rows of all ranks so far, judged. out must be empty. */
-static void judged(const struct run *run, struct check_rows *out)
+/* judge_rows — on rank 0, returns the rows of all ranks so far, judged. out must be empty. */
+static void judge_rows(const struct run *run, struct check_rows *out)
 {
     for (int i = 0; i < run->all.n; i++)
         check_row_add(out, &run->all.row[i]);
@@ -98,14 +98,14 @@ static enum status end_stage(struct run *run, enum check_stage stage, struct che
                              enum status st)
 {
     if (st == ST_OK)
-        st = collect(run, added);
+        st = collect_rows(run, added);
     check_row_free(added);
     const struct check_config *config = run->config;
     if (st == ST_OK && config->stage_ended) {
         /* The results so far, for a caller that may have to end early. */
         struct check_rows rows = {0};
         if (config->place.rank == 0)
-            judged(run, &rows);
+            judge_rows(run, &rows);
         config->stage_ended(config->arg, stage, config->place.rank == 0 ? &rows : &run->own);
         check_row_free(&rows);
     }
@@ -179,14 +179,14 @@ static enum status judge_all(struct run *run, struct check_rows *out, struct tex
                             "%s", why_skipped(p, run->config));
         check_row_add(&run->all, &row);
     }
-    judged(run, out);
+    judge_rows(run, out);
     if (run->config->compare)
         TRY(run->config->compare(run->config->arg, out));
     return check_row_pack_all(out, bytes);
 }
 
-/* finish — sends the judged rows to every rank. */
-static enum status finish(struct run *run, struct check_rows *out)
+/* broadcast_rows — sends the judged rows to every rank. */
+static enum status broadcast_rows(struct run *run, struct check_rows *out)
 {
     struct text bytes = {.limit = CHECK_ROW_BYTES_MAX};
     bool is_first = run->config->place.rank == 0;
@@ -213,7 +213,7 @@ static enum status run_all(struct run *run, struct check_rows *out)
         TRY(end_stage(run, stages[i].stage, &added, st));
     }
     TRY(run_soak(run));
-    return finish(run, out);
+    return broadcast_rows(run, out);
 }
 
 enum status check_run(const struct check_config *config, struct check_rows *out)

@@ -100,7 +100,7 @@ static void compare_node(const struct agree *a, int node, int first, int last, i
     check_row_add(a->rows, &row);
 }
 
-static void compare(const struct agree *a)
+static void compare_facts(const struct agree *a)
 {
     const struct check_config *config = a->config;
     for (int first = 0, last; first < config->facts_n; first = last) {
@@ -158,7 +158,7 @@ enum status check_agree_run(const struct check_config *config, int64_t budget_ms
         struct agree a = {.config = config, .facts = &facts, .rows = rows};
         a.values = memory_new((size_t)config->place.ranks, sizeof *a.values);
         a.most = memory_new((size_t)config->facts_n, sizeof *a.most);
-        compare(&a);
+        compare_facts(&a);
         free(a.values);
         free(a.most);
     }

@@ -75,8 +75,8 @@ struct limits {
     double warn, fail;
 };
 
-/* say — puts a sentence before the stage's text. */
-static void say(struct check_row *row, const char *sentence)
+/* add_reason — puts a sentence before the stage's text. */
+static void add_reason(struct check_row *row, const char *sentence)
 {
     char stage[sizeof row->why];
     text_copy(stage, sizeof stage, row->why);
@@ -88,7 +88,7 @@ static bool is_worse(const struct check_row *row, double than)
     return row->better == CHECK_BETTER_HIGHER ? row->value < than : row->value > than;
 }
 
-static void decide(struct check_row *row, struct limits limits)
+static void set_verdict(struct check_row *row, struct limits limits)
 {
     row->verdict = is_worse(row, limits.fail)   ? CHECK_VERDICT_FAIL
                    : is_worse(row, limits.warn) ? CHECK_VERDICT_WARN
@@ -114,9 +114,10 @@ static double limit_of(const struct check_row *row, const struct check_reference
 static void judge_relative(struct check_row *row, const struct check_reference *ref)
 {
     char value[40], than[40], limit[40], share[40], sentence[256];
-    decide(row, (struct limits){
-                    ref->n < CHECK_JUDGE_WARN_PEERS ? NAN : limit_of(row, ref, CHECK_JUDGE_WARN),
-                    limit_of(row, ref, CHECK_JUDGE_FAIL)});
+    set_verdict(row, (struct limits){ref->n < CHECK_JUDGE_WARN_PEERS
+                                         ? NAN
+                                         : limit_of(row, ref, CHECK_JUDGE_WARN),
+                                     limit_of(row, ref, CHECK_JUDGE_FAIL)});
     /* "21 % worse than " or "120 times " before the reference; a value that passes gets neither. */
     const double base = ref->value;
     const double percent = 100 * fabs(row->value - base) / fabs(base);
@@ -130,7 +131,7 @@ static void judge_relative(struct check_row *row, const struct check_reference *
                 measure_table_value(value, sizeof value, row->value, row->unit), share, ref->name,
                 measure_table_value(than, sizeof than, ref->value, row->unit),
                 measure_table_value(limit, sizeof limit, row->limit, row->unit));
-    say(row, sentence);
+    add_reason(row, sentence);
 }
 
 void check_judge_beside(struct check_row *row, const struct check_reference *ref)
@@ -154,7 +155,7 @@ static void judge_by_peers(struct check_row *row, const struct check_reference *
     text_format(sentence, sizeof sentence, "%s; too few peers to compare with (%d of %d)",
                 measure_table_value(value, sizeof value, row->value, row->unit), peers->n,
                 CHECK_JUDGE_PEERS);
-    say(row, sentence);
+    add_reason(row, sentence);
 }
 
 /* judge_row — judges a row by its peers and by a limit of the hardware. That limit is a minimum: a
@@ -167,16 +168,18 @@ static void judge_row(struct check_row *row, const struct check_reference *peers
         const bool is_bad = !isnan(row->value) && is_worse(row, 0);
         row->verdict = is_bad ? CHECK_VERDICT_FAIL : CHECK_VERDICT_SKIPPED;
         if (is_bad)
-            say(row, row->better == CHECK_BETTER_HIGHER ? "nothing arrived" : "no answer came");
+            add_reason(row,
+                       row->better == CHECK_BETTER_HIGHER ? "nothing arrived" : "no answer came");
         else
-            say(row, isnan(row->value) ? "no value was measured" : "too fast to be measured");
+            add_reason(row,
+                       isnan(row->value) ? "no value was measured" : "too fast to be measured");
         return;
     }
     struct check_row beside_peers = *row;
     judge_by_peers(&beside_peers, peers);
     if (known) {
         char value[40], expected[60] = "", text[40], sentence[256];
-        decide(row, (struct limits){known->warn, known->fail});
+        set_verdict(row, (struct limits){known->warn, known->fail});
         measure_table_value(text, sizeof text, known->expected, row->unit);
         if (!isnan(known->expected))
             text_format(expected, sizeof expected, "; expected %s", text);
@@ -184,7 +187,7 @@ static void judge_row(struct check_row *row, const struct check_reference *peers
                     measure_table_value(value, sizeof value, row->value, row->unit), expected,
                     known->hardware, measure_table_value(text, sizeof text, row->limit, row->unit),
                     known->source);
-        say(row, sentence);
+        add_reason(row, sentence);
     }
     if (!known || beside_peers.verdict > row->verdict)
         *row = beside_peers;

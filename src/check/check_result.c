@@ -164,8 +164,9 @@ void check_result_line(const struct check_rows *rows, struct text *out)
 
 /* ---- the exit status of a node ---- */
 
-/* fail — fails with the first of n rows. */
-static enum status fail(enum status st, const char *what, const struct check_row *row, int n)
+/* fail_with_row — fails with the first of n rows. */
+static enum status fail_with_row(enum status st, const char *what, const struct check_row *row,
+                                 int n)
 {
     char text[640], more[64] = "";
     if (n > 1)
@@ -179,22 +180,23 @@ enum status check_result_status(const struct check_result *result, int node, boo
     int n;
     const struct check_row *own = first_failure(&result->rows, node, &n);
     if (own)
-        return fail(ST_UNHEALTHY, "", own, n);
+        return fail_with_row(ST_UNHEALTHY, "", own, n);
     if (!result->is_whole)
         return ST_OK;
     if (!is_command) {
         /* Before a run, a node without a failing row of its own. */
         const struct check_row *other = first_failure(&result->rows, ABOUT_SOME_NODE, &n);
         if (other)
-            return fail(ST_PEER, "", other, n);
+            return fail_with_row(ST_PEER, "", other, n);
         other = first_failure(&result->rows, ABOUT_ANY, &n);
         if (other)
-            return fail(ST_DISAGREE,
-                        ", and no node could be named, so nothing was trained and none is to be "
-                        "taken out yet",
-                        other, n);
+            return fail_with_row(
+                ST_DISAGREE,
+                ", and no node could be named, so nothing was trained and none is to be "
+                "taken out yet",
+                other, n);
         return ST_OK;
     }
     const struct check_row *any = first_failure(&result->rows, ABOUT_ANY, &n);
-    return any && node == 0 ? fail(ST_UNHEALTHY, "", any, n) : ST_OK;
+    return any && node == 0 ? fail_with_row(ST_UNHEALTHY, "", any, n) : ST_OK;
 }

@@ -8,8 +8,8 @@
 
 #include "base/memory.h"
 
-static struct check_row blank(enum check_stage stage, enum check_point point, int node,
-                              const char *name)
+static struct check_row make_row(enum check_stage stage, enum check_point point, int node,
+                                 const char *name)
 {
     struct check_row row = {.stage = stage,
                             .point = point,
@@ -27,7 +27,7 @@ static struct check_row blank(enum check_stage stage, enum check_point point, in
 struct check_row check_row_found(enum check_stage stage, enum check_point point, int node,
                                  const char *name, enum check_verdict verdict, const char *why, ...)
 {
-    struct check_row row = blank(stage, point, node, name);
+    struct check_row row = make_row(stage, point, node, name);
     va_list args;
     row.verdict = verdict;
     va_start(args, why);
@@ -40,7 +40,7 @@ struct check_row check_row_measured(enum check_stage stage, enum check_point poi
                                     const char *name, const char *unit, double value,
                                     enum check_better better, double slack)
 {
-    struct check_row row = blank(stage, point, node, name);
+    struct check_row row = make_row(stage, point, node, name);
     row.verdict = CHECK_VERDICT_MEASURED;
     text_copy(row.unit, sizeof row.unit, unit);
     row.value = value;

@@ -188,8 +188,8 @@ static enum status refuse_removed_value(const struct conf_row *row, const char *
 
 /* ---- one parser for each kind: from text to value ---- */
 
-/* meant — returns the value that a word of another program stands for; NULL: none. */
-static const char *meant(const char *setting, const char *word)
+/* translate_word — returns the value that a word of another program stands for; NULL: none. */
+static const char *translate_word(const char *setting, const char *word)
 {
     static const struct {
         const char *setting, *word, *value;
@@ -239,7 +239,7 @@ static enum status set_choice(struct conf_value *value, const struct conf_row *r
         }
     }
     TRY(refuse_removed_value(row, given, source));
-    const char *value_meant = meant(row->name, text);
+    const char *value_meant = translate_word(row->name, text);
     if (value_meant != NULL)
         text_copy(nearest, sizeof nearest, value_meant);
     if (nearest[0] != 0)

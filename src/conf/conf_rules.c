@@ -37,7 +37,7 @@ static enum status fail_pair(const struct conf *conf, enum conf_key a, const cha
 
 /* ---- pairs that exclude each other ---- */
 
-static bool holds(const struct conf *conf, const struct conf_condition *c)
+static bool is_met(const struct conf *conf, const struct conf_condition *c)
 {
     const int64_t value = conf_i64(conf, c->key);
     switch (c->kind) {
@@ -60,7 +60,7 @@ static enum status check_pairs(const struct conf *conf)
     for (const struct conf_pair *pair = conf_rules_pairs;
          pair < conf_rules_pairs + conf_rules_pairs_n; pair++)
         for (const struct conf_condition *b = pair->b; b->kind != CONF_CONDITION_NONE; b++)
-            if (holds(conf, &pair->a) && holds(conf, b)) {
+            if (is_met(conf, &pair->a) && is_met(conf, b)) {
                 /* If only one of both settings is set, the message names it first. */
                 enum conf_key a = pair->a.key;
                 char shown[SHOWN_MAX];

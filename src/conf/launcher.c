@@ -52,7 +52,7 @@ const char *launcher_find(char **environment, const char *name)
     return NULL;
 }
 
-static enum status refuse(const char *name, const char *text, const char *want)
+static enum status refuse_value(const char *name, const char *text, const char *want)
 {
     char shown[64];
     size_t n = strnlen(text, sizeof shown - 1);
@@ -75,7 +75,7 @@ static enum status read_count(const char *name, const char *text, int64_t *out)
                     text_format(low, sizeof low, "%.*s", (int)n, text) &&
                     strcmp(low, text + n + 1) == 0;
     if (text_parse_i64(is_range ? low : text, 1, NODES_MAX, out) != TEXT_OK)
-        return refuse(name, text, "one number of nodes from 1 to 1048576");
+        return refuse_value(name, text, "one number of nodes from 1 to 1048576");
     return ST_OK;
 }
 
@@ -86,13 +86,13 @@ static enum status read_source(char **environment, const struct source *source, 
     if (source->key == LAUNCHER_N_NODES)
         TRY(read_count(source->name, text, out));
     else if (text_parse_i64(text, 0, NODES_MAX - 1, out) != TEXT_OK)
-        return refuse(source->name, text, "a node's number from 0 to 1048575");
+        return refuse_value(source->name, text, "a node's number from 0 to 1048575");
     const char *local = source->is_per_process ? launcher_find(environment, OMPI_LOCAL_SIZE) : NULL;
     if (local == NULL)
         return ST_OK;
     int64_t local_n = 0;
     if (text_parse_i64(local, 1, NODES_MAX, &local_n) != TEXT_OK)
-        return refuse(OMPI_LOCAL_SIZE, local, "a number of processes from 1 to 1048576");
+        return refuse_value(OMPI_LOCAL_SIZE, local, "a number of processes from 1 to 1048576");
     if (source->key == LAUNCHER_N_NODES && *out % local_n != 0)
         return FAIL(ST_BAD_SETTING,
                     "%s=%s is not a multiple of %s=%s; start one convoy per node, or set N_NODES "
@@ -158,7 +158,7 @@ static enum status read_master(char **environment, struct launcher_value *said)
             continue;
         said->name = addresses[i].name;
         if (!addresses[i].take(text, said->text, sizeof said->text))
-            return refuse(said->name, text, addresses[i].want);
+            return refuse_value(said->name, text, addresses[i].want);
     }
     return ST_OK;
 }
@@ -217,7 +217,7 @@ enum status launcher_read(char **environment, const bool is_wanted[LAUNCHER_N],
         return ST_OK;
     said[LAUNCHER_MASTER_PORT].name = "PET_MASTER_PORT";
     if (!text_copy(said[LAUNCHER_MASTER_PORT].text, sizeof said[LAUNCHER_MASTER_PORT].text, port))
-        return refuse("PET_MASTER_PORT", port, "a port");
+        return refuse_value("PET_MASTER_PORT", port, "a port");
     return ST_OK;
 }
 
@@ -343,9 +343,9 @@ static bool write_name(const char *p, int64_t index, int64_t count,
     return true;
 }
 
-/* walk — counts the hosts of a list, and writes host `index` to out if out is not NULL. -1:
+/* walk_hosts — counts the hosts of a list, and writes host `index` to out if out is not NULL. -1:
  * malformed. */
-static int64_t walk(const char *list, int64_t index, char *out, size_t cap, bool *is_written)
+static int64_t walk_hosts(const char *list, int64_t index, char *out, size_t cap, bool *is_written)
 {
     int64_t total = 0, count = 0, groups[GROUPS_MAX];
     int groups_n = 0;
@@ -366,10 +366,10 @@ bool launcher_host(const char *list, int64_t index, char *out, size_t cap)
 {
     bool is_written = false;
     out[0] = 0;
-    return walk(list, index, out, cap, &is_written) >= 0 && is_written;
+    return walk_hosts(list, index, out, cap, &is_written) >= 0 && is_written;
 }
 
-int64_t launcher_hosts(const char *list) { return walk(list, -1, NULL, 0, NULL); }
+int64_t launcher_hosts(const char *list) { return walk_hosts(list, -1, NULL, 0, NULL); }
 
 bool launcher_line(const char *list, char *out, size_t cap)
 {

@@ -163,7 +163,7 @@ static enum status check_keys(const cJSON *object, const char *where, key_nth_fn
 
 /* ---- reading ---- */
 
-static bool has(const cJSON *object, const char *key)
+static bool has_key(const cJSON *object, const char *key)
 {
     return cJSON_GetObjectItemCaseSensitive(object, key) != NULL;
 }
@@ -172,7 +172,7 @@ static bool has(const cJSON *object, const char *key)
 static enum status read_number(const cJSON *object, const struct number *row, void *base)
 {
     double value;
-    if (!row->is_required && !has(object, row->key))
+    if (!row->is_required && !has_key(object, row->key))
         return ST_OK;
     TRY(json_get_f64(object, row->key, &value));
     if (value < row->min || value > row->max)
@@ -217,7 +217,7 @@ static enum status read_share(const cJSON *object, const char *key, struct plan_
 {
     const cJSON *list, *item;
     out->n = 0;
-    if (!has(object, key))
+    if (!has_key(object, key))
         return ST_OK;
     TRY(json_get_array(object, key, &list));
     if (cJSON_GetArraySize(list) > PLAN_CLUSTER_POINTS_MAX)
@@ -251,7 +251,7 @@ static enum status read_width(const cJSON *item, const char *key, struct plan_ro
 static enum status read_rows(const cJSON *root, const char *key, struct plan_rows *out)
 {
     const cJSON *list, *item;
-    if (!has(root, key))
+    if (!has_key(root, key))
         return ST_OK;
     TRY(json_get_array(root, key, &list));
     if (cJSON_GetArraySize(list) > PLAN_CLUSTER_WIDTHS_MAX)
@@ -264,7 +264,7 @@ static enum status read_rows(const cJSON *root, const char *key, struct plan_row
 static enum status read_link(const cJSON *root, const char *key, struct plan_link *out)
 {
     const cJSON *object;
-    if (!has(root, key))
+    if (!has_key(root, key))
         return ST_OK;
     TRY(json_get_object(root, key, &object));
     TRY(check_keys(object, key, link_key_nth));
@@ -277,7 +277,7 @@ static enum status read_products(const cJSON *root, struct plan_cluster *out)
 {
     const cJSON *object;
     struct plan_share *share = out->product;
-    if (!has(root, "product"))
+    if (!has_key(root, "product"))
         return ST_OK;
     TRY(json_get_object(root, "product", &object));
     TRY(check_keys(object, "product", precision_nth));
@@ -306,7 +306,7 @@ static enum status read_root(const cJSON *root, struct plan_cluster *out)
     }
     for (size_t i = 0; i < WHOLES_N; i++) {
         int64_t value;
-        if (wholes[i].is_required || has(root, wholes[i].key)) {
+        if (wholes[i].is_required || has_key(root, wholes[i].key)) {
             TRY(json_get_i64(root, wholes[i].key, wholes[i].min, wholes[i].max, &value));
             int whole = (int)value;
             memcpy((char *)out + wholes[i].offset, &whole, sizeof whole);
@@ -460,7 +460,7 @@ void plan_cluster_write(const struct plan_cluster *c, struct text *out)
 /* ---- finding ---- */
 
 /* Finds the built-in cluster with this name, or if name is NULL the one with number `left`. */
-static bool find(const char *name, int left, struct plan_cluster *out)
+static bool find_cluster(const char *name, int left, struct plan_cluster *out)
 {
     struct json_walk walk;
     struct json_item item;
@@ -477,7 +477,7 @@ static bool find(const char *name, int left, struct plan_cluster *out)
     return false;
 }
 
-bool plan_cluster_nth(int i, struct plan_cluster *out) { return find(NULL, i, out); }
+bool plan_cluster_nth(int i, struct plan_cluster *out) { return find_cluster(NULL, i, out); }
 
 /* Fails with the nearest name: a name that begins with this one, else a name with fewer than NEAR
  * edits. */
@@ -510,7 +510,7 @@ enum status plan_cluster_open(const char *name, struct plan_cluster *out)
 {
     char *bytes;
     size_t n;
-    if (find(name, 0, out))
+    if (find_cluster(name, 0, out))
         return ST_OK;
     if (!strpbrk(name, "/."))
         return fail_name(name);

@@ -39,7 +39,7 @@ static int compare_steps(const void *a, const void *b)
 
 /* Returns the step in the middle by time. Its comm_ms is the least of all steps: in the others a
  * call has waited for a late rank too. */
-static struct plan_link_step middle(const struct plan_link_run *link)
+static struct plan_link_step find_median_step(const struct plan_link_run *link)
 {
     struct plan_link_run sorted = *link;
     qsort(sorted.step, PLAN_LINK_STEPS, sizeof sorted.step[0], compare_steps);
@@ -72,7 +72,7 @@ static double coding_ms(const struct plan_link_run *link, const struct plan_link
 
 static double wait_share(const struct plan_link_form *f) { return f->wait_ms / f->step_ms; }
 
-static int choose(const struct plan_link_form *form, int n)
+static int choose_form(const struct plan_link_form *form, int n)
 {
     int fastest = 0;
     for (int i = 0; i < EVERY_STEP; i++) {
@@ -91,7 +91,7 @@ static int choose(const struct plan_link_form *form, int n)
 int plan_link_forms(const struct plan_link_run *link, struct plan_link_form form[PLAN_LINK_FORMS],
                     int *now_out, int *choice_out)
 {
-    const struct plan_link_step now = middle(link);
+    const struct plan_link_step now = find_median_step(link);
     const struct plan_link_form own = {.compress = link->compress};
     const double sending_ms = fmax(now.comm_ms - coding_ms(link, &own), 0.01 * now.comm_ms);
     const double per_ms = fmax((double)now.sent_bytes, 1) / fmax(sending_ms, 1e-6);
@@ -122,7 +122,7 @@ int plan_link_forms(const struct plan_link_run *link, struct plan_link_form form
             form[i].wait_ms = now.wait_ms;
             form[i].sent_bytes = (double)now.sent_bytes;
         }
-    *choice_out = choose(form, n);
+    *choice_out = choose_form(form, n);
     return n;
 }
 
@@ -140,7 +140,7 @@ static void add_settings(const struct plan_link_form *f, struct text *out)
 
 static void add_measured(const struct plan_link_run *link, struct text *out)
 {
-    const struct plan_link_step now = middle(link);
+    const struct plan_link_step now = find_median_step(link);
     const double mbits = (double)now.sent_bytes * 8e-3 / fmax(now.comm_ms, 1e-6);
     char step[32], wait[32], sent[32];
     text_add(

@@ -372,7 +372,7 @@ out_close:
 
 /* ---- all ---- */
 
-static void begin(struct plan_machine *m)
+static void init_cluster(struct plan_machine *m)
 {
     struct plan_cluster *c = m->cluster;
     const struct plan_machine_config *config = m->config;
@@ -402,7 +402,7 @@ enum status plan_machine_measure(const struct plan_machine_config *config, struc
     struct plan_cluster cluster;
     struct plan_machine m = {.config = config, .cluster = &cluster};
     dev_info(config->dev, &m.info);
-    begin(&m);
+    init_cluster(&m);
     TRY(dev_stream_open(config->dev, &m.timer.stream));
     enum status st = plan_machine_device(&m);
     if (st == ST_OK)

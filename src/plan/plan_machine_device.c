@@ -31,7 +31,7 @@ static void add_point(struct plan_share *share, double size, double rate)
 }
 
 /* Limits a share to the range of a file, even if its measurement was disturbed. */
-static double within(double share, double least)
+static double clamp_share(double share, double least)
 {
     return share < least ? least : share < 1 ? share : 1;
 }
@@ -45,17 +45,17 @@ static double best_of(const struct plan_share *share, double best)
 }
 
 /* Makes shares of `best` from the rates. */
-static void divide(struct plan_share *share, double best)
+static void normalize_shares(struct plan_share *share, double best)
 {
     for (int i = 0; i < share->n; i++)
-        share->point[i].share = within(share->point[i].share / best, SHARE_LEAST);
+        share->point[i].share = clamp_share(share->point[i].share / best, SHARE_LEAST);
 }
 
 /* Makes shares of the peak, which is the data sheet's or the largest rate, and returns it. */
 static double divide_by_peak(double sheet, struct plan_share *share)
 {
     const double best = best_of(share, sheet);
-    divide(share, best);
+    normalize_shares(share, best);
     return best;
 }
 
@@ -160,7 +160,7 @@ static enum status measure_attention(struct plan_machine *m)
         TRY(attention_rate(m, tokens, ATTENTION_WIDTH, &rate, &flops, &seconds));
         if (rate == 0)
             break;
-        add_point(share, flops / 2, within(rate / peak, SHARE_LEAST));
+        add_point(share, flops / 2, clamp_share(rate / peak, SHARE_LEAST));
         if (seconds > BIG_RUN * m->slice)
             break;
     }
@@ -448,7 +448,7 @@ static enum status measure_all_rows(struct plan_machine *m)
             best = best_of(&all[k]->width[i].share, best);
     for (int k = 0; k < 2; k++)
         for (int i = 0; i < all[k]->n; i++)
-            divide(&all[k]->width[i].share, best);
+            normalize_shares(&all[k]->width[i].share, best);
     c->peak[PLAN_PRECISION_F32] = best;
     return ST_OK;
 }
@@ -493,8 +493,8 @@ static enum status measure_all(struct plan_machine *m)
     double adamw = 0, between = 0;
     TRY(measure_memory(m, &adamw));
     TRY(measure_between(m, &between));
-    c->optimizer_share = within(adamw / c->memory_bytes_per_second, MEMORY_SHARE_LEAST);
-    c->memory_share = within(between / c->memory_bytes_per_second, MEMORY_SHARE_LEAST);
+    c->optimizer_share = clamp_share(adamw / c->memory_bytes_per_second, MEMORY_SHARE_LEAST);
+    c->memory_share = clamp_share(between / c->memory_bytes_per_second, MEMORY_SHARE_LEAST);
     /* Operations on a single row. */
     double bytes, seconds;
     TRY(time_between(m, 1, 16, &bytes, &seconds));

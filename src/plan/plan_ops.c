@@ -140,7 +140,7 @@ static void set_reach(const struct adding *a, const struct step_dry_call *call, 
 
 /* Returns the number of groups that share the link. For a part of an axis (SHARD=hybrid), each rank
  * of the node has a separate group. */
-static int sharers(const struct adding *a, const struct step_dry_call *call, int inside)
+static int count_sharers(const struct adding *a, const struct step_dry_call *call, int inside)
 {
     const struct comm_place *at = &a->place->at;
     /* Find the axes along which the ranks of the call differ. */
@@ -210,7 +210,7 @@ static struct seen look_at(struct adding *a, const struct step_dry_call *call)
                          .second = call->ranks[1],
                          .is_message = is_message};
     found.inside = ranks_inside(a, call);
-    found.sharers = sharers(a, call, found.inside);
+    found.sharers = count_sharers(a, call, found.inside);
     if (a->seen_n < SEEN_MAX)
         a->seen[a->seen_n++] = found;
     return found;

@@ -51,7 +51,7 @@ static const int64_t *bytes_of(const struct plan_report *r, int stage)
 }
 
 /* Returns the stage number of a column: the first ones, the last one and the fullest one. */
-static int shown(const struct plan_memory *m, int column)
+static int choose_stage(const struct plan_memory *m, int column)
 {
     int columns = m->stages < STAGES_SHOWN ? m->stages : STAGES_SHOWN;
     if (column == columns - 1)
@@ -68,7 +68,7 @@ static void add_memory_row(const struct plan_report *r, int kind, struct text *o
     text_add(out, "  %-26s",
              kind < MEMORY_PLAN_N ? memory_plan_text((enum memory_plan_kind)kind) : "all");
     for (int i = 0; i < columns; i++) {
-        const int64_t *of = bytes_of(r, shown(r->memory, i));
+        const int64_t *of = bytes_of(r, choose_stage(r->memory, i));
         int64_t n = kind < MEMORY_PLAN_N ? of[kind] : memory_plan_sum(of);
         text_add(out, " %12s", text_format_bytes(bytes, sizeof bytes, (double)n));
     }
@@ -135,7 +135,7 @@ static void add_memory(const struct plan_report *r, struct text *out)
     char name[16];
     int columns = m->stages < STAGES_SHOWN ? m->stages : STAGES_SHOWN;
     for (int i = 0; m->stages > 1 && i < columns; i++) {
-        text_format(name, sizeof name, "stage %d", shown(m, i));
+        text_format(name, sizeof name, "stage %d", choose_stage(m, i));
         text_add(out, " %12s", name);
     }
     text_add(out, "\n");
@@ -227,7 +227,7 @@ static void add_total(const struct plan_report *r, struct text *out)
 
 /* ---- better jobs ---- */
 
-static const char *nth(int n, char *out, size_t cap)
+static const char *name_node(int n, char *out, size_t cap)
 {
     static const char *const words[] = {"second", "third", "fourth", "fifth"};
     if (n >= 2 && n <= 5)
@@ -246,9 +246,9 @@ static void add_less(const struct plan_report *r, struct text *out)
     if (!less->is_known)
         return;
     const double gain = less->speed_ratio - 1;
-    text_add(out, "  %s makes it %.0f %% %s (%.0f %% more %ss)%s\n", nth(nodes, node, sizeof node),
-             100 * fabs(gain), gain < 0 ? "slower" : "faster", 100.0 / (nodes - 1),
-             device_word(r->job),
+    text_add(out, "  %s makes it %.0f %% %s (%.0f %% more %ss)%s\n",
+             name_node(nodes, node, sizeof node), 100 * fabs(gain), gain < 0 ? "slower" : "faster",
+             100.0 / (nodes - 1), device_word(r->job),
              plan_search_is_worth(less->speed_ratio, nodes) ? "" : ": do not rent it");
 }
 

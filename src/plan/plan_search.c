@@ -211,7 +211,7 @@ static double try_way(struct finding *f, struct plan_job *job, struct plan_estim
 }
 
 /* Returns true if the step can be divided into micro-batches of the job. */
-static bool divides(const struct plan_job *job)
+static bool is_divisible(const struct plan_job *job)
 {
     const struct step_config *s = &job->config.step;
     const int stages = axis_of(job, MESH_AXIS_PIPELINE);
@@ -231,7 +231,7 @@ static bool try_batches(struct finding *f, struct plan_job *job)
     struct plan_estimate estimate;
     for (s->batch_samples = f->fixed->batch ? asked : 1; s->batch_samples <= last;
          s->batch_samples *= 2) {
-        double ms = divides(job) ? try_way(f, job, &estimate) : INFINITY;
+        double ms = is_divisible(job) ? try_way(f, job, &estimate) : INFINITY;
         if (!(ms < before_ms))
             break;
         if (f->ways_n == f->ways_cap) {
@@ -314,7 +314,7 @@ static double quick_ms(struct finding *f, const struct candidate *mesh)
     struct plan_estimate estimate;
     const bool is_open = !f->fixed->shard && takes_shards(&job);
     s->batch_samples = f->fixed->batch ? s->batch_samples : 1;
-    if (!divides(&job))
+    if (!is_divisible(&job))
         return INFINITY;
     if (!f->fixed->shard)
         s->store.shard = is_open ? LAYOUT_SHARD_OPTIMIZER : LAYOUT_SHARD_NONE;
@@ -389,7 +389,7 @@ static bool has_mesh(const struct plan_search *out, const struct plan_job *job)
 }
 
 /* Copies the result: one way for each mesh. */
-static void take(struct finding *f)
+static void select_ways(struct finding *f)
 {
     struct plan_search *out = f->out;
     if (f->ways_n == 0)
@@ -437,7 +437,7 @@ static void ask_why(struct finding *f)
     free(memory);
 }
 
-static void search(struct finding *f)
+static void search_meshes(struct finding *f)
 {
     /* Every power of two along each axis, or the fixed value. */
     const int tensors = most_of(f, MESH_AXIS_TENSOR), contexts = most_of(f, MESH_AXIS_CONTEXT),
@@ -462,7 +462,7 @@ static void search(struct finding *f)
     f->out->meshes_n = f->candidates_n;
     for (int i = 0; i < f->candidates_n && i < MESHES_TRIED && isfinite(f->candidate[i].ms); i++)
         try_chunks(f, f->candidate[i]);
-    take(f);
+    select_ways(f);
     if (f->out->tried_n == 0)
         ask_why(f);
 }
@@ -476,7 +476,7 @@ void plan_search_make(const struct plan_job *job, const struct plan_search_fixed
     f->fixed = fixed;
     f->out = out;
     f->best_ms = INFINITY;
-    search(f);
+    search_meshes(f);
     free(f->way);
     free(f);
 }

@@ -39,7 +39,7 @@ struct stage {
 
 /* With a rate of 0 a time is infinite; zero times that time is still 0. */
 static double seconds_of(double work, double rate) { return work > 0 ? work / rate : 0; }
-static double times(double n, double ms) { return n > 0 ? n * ms : 0; }
+static double scale_time(double n, double ms) { return n > 0 ? n * ms : 0; }
 
 /* Returns the time at this share of the peak, but not less than memory needs. */
 static double compute_ms(const struct machine *m, double share, const struct op_cost *cost)
@@ -223,14 +223,14 @@ double plan_time_call_ms(const struct plan_cluster *cluster, const struct plan_c
 static void add_beside(struct beside *to, double calls, double ms)
 {
     to->calls += calls;
-    to->ms += times(calls, ms);
+    to->ms += scale_time(calls, ms);
 }
 
 static void add_call(const struct plan_cluster *c, const struct plan_call *call, double passes,
                      struct stage *s)
 {
     double ms = plan_time_call_ms(c, call);
-    s->axis[call->axis] += times(call->per_pass * passes + call->per_step, ms);
+    s->axis[call->axis] += scale_time(call->per_pass * passes + call->per_step, ms);
     if (call->is_hidden) {
         /* Sums of gradients run during the backward pass. Gathered parameters run during both
          * passes, after an update only during the forward pass; other calls during both. */
@@ -245,16 +245,16 @@ static void add_call(const struct plan_cluster *c, const struct plan_call *call,
         return;
     }
     if (call->kind == PLAN_CALL_MESSAGE)
-        *(call->is_to_next ? &s->to_next : &s->to_before) += times(call->per_pass, ms);
+        *(call->is_to_next ? &s->to_next : &s->to_before) += scale_time(call->per_pass, ms);
     else
-        s->pass[PLAN_TIME_COMM_EXPOSED] += times(call->per_pass, ms);
-    s->step[PLAN_TIME_COMM_EXPOSED] += times(call->per_step, ms);
+        s->pass[PLAN_TIME_COMM_EXPOSED] += scale_time(call->per_pass, ms);
+    s->step[PLAN_TIME_COMM_EXPOSED] += scale_time(call->per_step, ms);
 }
 
 /* ---- the exposed part of hidden calls ---- */
 
 /* Returns the time of calls in the middle of a step that exceeds the computation during them. */
-static double over(struct beside b, double window_ms) { return fmax(0, b.ms - window_ms); }
+static double exposed_ms(struct beside b, double window_ms) { return fmax(0, b.ms - window_ms); }
 
 /* Returns the same for the first forward and the last backward pass. Of k calls, one overlaps no
  * computation; and a k-th part of the computation overlaps no call. */
@@ -262,14 +262,14 @@ static double over_at_end(struct beside pass, struct beside step, double window_
 {
     struct beside all = {pass.ms + step.ms, pass.calls + step.calls};
     if (step.calls <= 0)
-        return over(pass, window_ms);
+        return exposed_ms(pass, window_ms);
     double calls = fmax(all.calls, 1);
     return fmax(step.ms / fmax(step.calls, 1), all.ms - window_ms * (1 - 1 / calls));
 }
 
 /* ---- stages ---- */
 
-static double sum(const double ms[PLAN_TIME_N])
+static double sum_times(const double ms[PLAN_TIME_N])
 {
     double all = 0;
     for (int kind = 0; kind < PLAN_TIME_N; kind++)
@@ -283,12 +283,12 @@ static void make_stage(const struct machine *m, const struct plan_ops *ops, stru
     for (int i = 0; i < ops->ops_n; i++) {
         enum plan_time_kind kind = kind_of(ops->op[i].op);
         double ms = op_ms(m, &ops->op[i]), launch_ms = m->cluster->operation_us / 1e3;
-        out->pass[kind] += times(ops->op[i].per_pass, ms);
-        out->step[kind] += times(ops->op[i].per_step, ms);
-        out->pass[PLAN_TIME_LAUNCH] += times(ops->op[i].per_pass, launch_ms);
-        out->step[PLAN_TIME_LAUNCH] += times(ops->op[i].per_step, launch_ms);
+        out->pass[kind] += scale_time(ops->op[i].per_pass, ms);
+        out->step[kind] += scale_time(ops->op[i].per_step, ms);
+        out->pass[PLAN_TIME_LAUNCH] += scale_time(ops->op[i].per_pass, launch_ms);
+        out->step[PLAN_TIME_LAUNCH] += scale_time(ops->op[i].per_step, launch_ms);
         *(ops->op[i].is_backward ? &out->backward : &out->forward) +=
-            times(ops->op[i].per_pass, ms + launch_ms);
+            scale_time(ops->op[i].per_pass, ms + launch_ms);
     }
     for (int i = 0; i < ops->calls_n; i++)
         add_call(m->cluster, &ops->call[i], (double)ops->passes, out);
@@ -297,7 +297,8 @@ static void make_stage(const struct machine *m, const struct plan_ops *ops, stru
     /* Count the exposed part of hidden calls as exposed communication; the time that the rest costs
      * computation counts as longer computation. */
     double passes = (double)ops->passes;
-    double pass = over(out->pass_forward, out->forward) + over(out->pass_backward, out->backward),
+    double pass = exposed_ms(out->pass_forward, out->forward) +
+                  exposed_ms(out->pass_backward, out->backward),
            ends = over_at_end(out->pass_forward, out->step_forward, out->forward) +
                   over_at_end(out->pass_backward, out->step_backward, out->backward),
            all_pass = out->pass_forward.ms + out->pass_backward.ms,
@@ -306,8 +307,8 @@ static void make_stage(const struct machine *m, const struct plan_ops *ops, stru
     double hidden_pass = all_pass - pass, hidden_step = fmax(0, all_step - step);
     out->pass[PLAN_TIME_COMM_EXPOSED] += pass;
     out->step[PLAN_TIME_COMM_EXPOSED] += step;
-    out->pass[PLAN_TIME_OVERLAP] += times(hidden_pass, m->cluster->overlap_cost);
-    out->step[PLAN_TIME_OVERLAP] += times(hidden_step, m->cluster->overlap_cost);
+    out->pass[PLAN_TIME_OVERLAP] += scale_time(hidden_pass, m->cluster->overlap_cost);
+    out->step[PLAN_TIME_OVERLAP] += scale_time(hidden_step, m->cluster->overlap_cost);
     out->hidden = hidden_pass * passes + hidden_step;
     out->step[PLAN_TIME_LAUNCH] += m->cluster->step_us / 1e3;
 }
@@ -321,7 +322,7 @@ struct pipeline {
 
 static void add_stage(const struct stage *s, double passes, struct pipeline *to)
 {
-    double pass = sum(s->pass), ms = pass * passes + sum(s->step);
+    double pass = sum_times(s->pass), ms = pass * passes + sum_times(s->step);
     to->all_passes += pass;
     to->all_ms += ms;
     to->slowest_pass = fmax(to->slowest_pass, pass);
@@ -335,7 +336,7 @@ static void add_stage(const struct stage *s, double passes, struct pipeline *to)
  * slowest stage and the last one comes from it, in each of its chunks. */
 static double bubble_ms(const struct pipeline *p, double passes, int chunks)
 {
-    double pass = sum(p->longest.pass);
+    double pass = sum_times(p->longest.pass);
     return passes * (p->slowest_pass - pass) +
            (p->all_passes - p->slowest_pass) / (chunks > 0 ? chunks : 1);
 }
@@ -381,12 +382,12 @@ void plan_time_make(const struct plan_ops *ops, int stages, enum plan_precision 
         bubble = fmax(0, all - pipeline.longest_ms);
     }
     for (int kind = 0; kind < PLAN_TIME_N; kind++)
-        out->ms[kind] = times(part, pipeline.longest.pass[kind] * (double)ops->passes +
-                                        pipeline.longest.step[kind]);
+        out->ms[kind] = scale_time(part, pipeline.longest.pass[kind] * (double)ops->passes +
+                                             pipeline.longest.step[kind]);
     out->ms[PLAN_TIME_BUBBLE] = bubble;
-    out->comm_hidden_ms = times(part, pipeline.longest.hidden);
+    out->comm_hidden_ms = scale_time(part, pipeline.longest.hidden);
     for (int axis = 0; axis < MESH_AXES; axis++)
-        out->axis_ms[axis] = times(part, pipeline.longest.axis[axis]);
+        out->axis_ms[axis] = scale_time(part, pipeline.longest.axis[axis]);
     out->ms[PLAN_TIME_CHECKPOINT] = checkpoint_ms;
     for (int i = 0; i < ops->ops_n; i++) {
         const struct plan_op *op = &ops->op[i];
@@ -395,7 +396,7 @@ void plan_time_make(const struct plan_ops *ops, int stages, enum plan_precision 
             op->op == OP_KIND_attention_bwd ? &out->lacks_own_backward : &out->lacks_own_forward;
         *lacks |= is_lacking;
     }
-    out->step_ms = sum(out->ms);
+    out->step_ms = sum_times(out->ms);
     if (!isfinite(out->step_ms))
         out->step_ms = INFINITY;
 }

@@ -103,7 +103,7 @@ static bool judge_files(struct check_static *s, const struct gres *g)
     return true;
 }
 
-static int withheld(const struct check_static *s)
+static int count_withheld(const struct check_static *s)
 {
     int n = 0;
     for (int i = 0; i < s->gpus.gpus_n; i++)
@@ -118,7 +118,7 @@ static enum check_verdict judge_seen(const struct check_static *s)
     int allotted = s->config->gpus_allotted, seen = check_static_gpus(s);
     if (seen >= allotted)
         return CHECK_VERDICT_PASS;
-    return seen + withheld(s) >= allotted ? CHECK_VERDICT_WARN : CHECK_VERDICT_FAIL;
+    return seen + count_withheld(s) >= allotted ? CHECK_VERDICT_WARN : CHECK_VERDICT_FAIL;
 }
 
 /* Judges the GPUs that Slurm allotted to this job. Without ConstrainDevices the job sees all GPUs

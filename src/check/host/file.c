@@ -43,7 +43,7 @@ static int open_file(const char *path, bool takes_device)
     return -1;
 }
 
-static void clean(char *text, size_t n)
+static void sanitize_text(char *text, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         if ((text[i] < ' ' && text[i] != '\n' && text[i] != '\t') || text[i] > '~')
@@ -79,7 +79,7 @@ bool check_file_read(const char *root, char *out, size_t cap, const char *path, 
     size_t n = read_some(fd, out, cap - 1);
     bool is_read = n > 0 || errno == 0; /* "carrier" of an interface that is down returns EINVAL */
     close(fd);
-    clean(out, n);
+    sanitize_text(out, n);
     while (n > 0 && strchr(" \t\n", out[n - 1]))
         n--;
     out[n] = 0;
@@ -126,7 +126,7 @@ bool check_file_is_name(const char *name)
     return at > name && *at == 0;
 }
 
-static void list(const char *full, const char *prefix, struct check_file_names *out)
+static void list_names(const char *full, const char *prefix, struct check_file_names *out)
 {
     struct dirent *entry;
     DIR *dir = opendir(full);
@@ -154,7 +154,7 @@ void check_file_list(const char *root, struct check_file_names *out, const char 
     va_start(args, path);
     bool fits = path_of(full, root, path, args);
     va_end(args);
-    list(fits ? full : "", "", out);
+    list_names(fits ? full : "", "", out);
 }
 
 void check_file_list_with(const char *root, const char *prefix, struct check_file_names *out,
@@ -165,7 +165,7 @@ void check_file_list_with(const char *root, const char *prefix, struct check_fil
     va_start(args, path);
     bool fits = path_of(full, root, path, args);
     va_end(args);
-    list(fits ? full : "", prefix, out);
+    list_names(fits ? full : "", prefix, out);
 }
 
 /* ---- lines ---- */
@@ -180,12 +180,12 @@ struct lines {
 static void end_line(struct lines *l)
 {
     l->text[l->used] = 0;
-    clean(l->text, l->used);
+    sanitize_text(l->text, l->used);
     l->used = 0;
     l->line(l->arg, l->text);
 }
 
-static void take(struct lines *l, const char *bytes, size_t n)
+static void split_lines(struct lines *l, const char *bytes, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         if (bytes[i] != '\n')
@@ -211,7 +211,7 @@ bool check_file_lines(const char *root, const char *path, int64_t bytes_max,
             continue;
         if (n <= 0)
             break;
-        take(&l, part, (size_t)n);
+        split_lines(&l, part, (size_t)n);
         bytes_max -= n;
     }
     close(fd);

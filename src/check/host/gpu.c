@@ -57,13 +57,13 @@ static void look_for(struct check_static *s, struct seen *seen)
     free(found);
 }
 
-static int most(int a, int b) { return a > b ? a : b; }
+static int max_of(int a, int b) { return a > b ? a : b; }
 
 /* Returns the expected number of GPUs. Without a number from the user it is the number of GPUs that
  * the driver has, and on a machine the number on the PCI bus. A container may see the driver's list
  * of the whole node. In a Slurm job the driver and /dev may list more GPUs than the job was
  * allotted; the row "slurm gres" compares with that number. */
-static int wanted(const struct check_static *s, const struct seen *seen)
+static int count_expected_gpus(const struct check_static *s, const struct seen *seen)
 {
     bool is_apart = s->container != CHECK_CONTAINER_NONE;
     int reported = seen->nvml + seen->lost;
@@ -71,8 +71,8 @@ static int wanted(const struct check_static *s, const struct seen *seen)
         return s->config->gpus_expected;
     if (s->config->gpus_allotted > 0)
         return reported;
-    int driver = is_apart ? 0 : most(seen->driver, s->gpus_pci);
-    return most(most(driver, seen->files) - seen->withheld, reported);
+    int driver = is_apart ? 0 : max_of(seen->driver, s->gpus_pci);
+    return max_of(max_of(driver, seen->files) - seen->withheld, reported);
 }
 
 static void too_few(struct check_static *s, const struct seen *seen, int want)
@@ -143,7 +143,7 @@ static void count_gpus(struct check_static *s)
         return;
     }
     look_for(s, &seen);
-    int want = wanted(s, &seen);
+    int want = count_expected_gpus(s, &seen);
     if (seen.nvml < want)
         too_few(s, &seen, want);
     else {
@@ -175,7 +175,8 @@ struct finding {
 
 /* Returns the verdict for a serious problem: on a desktop the user decides; a server's GPU is there
  * to compute. */
-static enum check_verdict grave(const struct check_static *s, const struct nvml_health_gpu *gpu)
+static enum check_verdict judge_serious_problem(const struct check_static *s,
+                                                const struct nvml_health_gpu *gpu)
 {
     return s->is_server && gpu->display != 1 ? CHECK_VERDICT_FAIL : CHECK_VERDICT_WARN;
 }
@@ -232,7 +233,7 @@ static void find_pcie(const struct check_static *s, int i, struct finding *f)
         f->verdict = CHECK_VERDICT_SKIPPED;
     if (!is_narrow && !is_slow)
         return;
-    f->verdict = grave(s, gpu);
+    f->verdict = judge_serious_problem(s, gpu);
     text_format(f->why, WHY_BYTES,
                 "PCIe generation %lld x%lld instead of generation %lld x%lld (state P%lld)",
                 (long long)gpu->pcie_gen, (long long)gpu->pcie_width, (long long)gpu->pcie_gen_max,
@@ -260,7 +261,7 @@ static void find_throttle(const struct check_static *s, int i, struct finding *f
         f->verdict = CHECK_VERDICT_SKIPPED;
     if (gpu->throttle < 0 || (gpu->throttle & (hard | NVML_THROTTLE_SW_THERMAL)) == 0)
         return;
-    f->verdict = gpu->throttle & hard ? grave(s, gpu) : CHECK_VERDICT_WARN;
+    f->verdict = gpu->throttle & hard ? judge_serious_problem(s, gpu) : CHECK_VERDICT_WARN;
     text_format(f->why, WHY_BYTES, "clocks are held down: %s (reasons 0x%llx, %lld degrees)",
                 throttle_reason(gpu->throttle), (unsigned long long)gpu->throttle,
                 (long long)gpu->temperature);

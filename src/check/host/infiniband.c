@@ -179,7 +179,7 @@ static void add_rates(struct check_static *s, const struct ports *ports)
 
 /* ---- errors ---- */
 
-static int64_t counter(const struct check_static *s, const struct port *port, const char *name)
+static int64_t read_counter(const struct check_static *s, const struct port *port, const char *name)
 {
     int64_t n = check_file_number(s->root, "/sys/class/infiniband/%s/ports/%d/counters/%s",
                                   port->device, port->number, name);
@@ -189,9 +189,10 @@ static int64_t counter(const struct check_static *s, const struct port *port, co
 static bool judge_errors(struct check_static *s, const struct port *port, int64_t hours)
 {
     char subject[64];
-    int64_t symbols = counter(s, port, "symbol_error"), downs = counter(s, port, "link_downed"),
-            recovered = counter(s, port, "link_error_recovery"),
-            received = counter(s, port, "port_rcv_errors");
+    int64_t symbols = read_counter(s, port, "symbol_error"),
+            downs = read_counter(s, port, "link_downed"),
+            recovered = read_counter(s, port, "link_error_recovery"),
+            received = read_counter(s, port, "port_rcv_errors");
     int64_t symbols_max = SYMBOLS_PER_HOUR * (hours + 1);
     if (port->state != STATE_ACTIVE || (symbols <= symbols_max && downs <= DOWNED_MAX &&
                                         recovered <= DOWNED_MAX && received <= symbols_max))

@@ -98,7 +98,7 @@ void check_netdev_list(const char *root, bool has_files, struct check_file_names
 
 /* ---- from files ---- */
 
-static int64_t statistic(const char *root, const char *name, const char *which)
+static int64_t read_stat(const char *root, const char *name, const char *which)
 {
     int64_t n = check_file_number(root, "/sys/class/net/%s/statistics/%s", name, which);
     return n > 0 ? n : 0;
@@ -181,8 +181,8 @@ void check_netdev_read(const char *root, bool has_files, const char *name, struc
         out->type = check_file_number(root, "/sys/class/net/%s/type", name);
         out->speed_mbps = check_file_number(root, "/sys/class/net/%s/speed", name);
         out->mtu = check_file_number(root, "/sys/class/net/%s/mtu", name);
-        out->errors = statistic(root, name, "rx_errors") + statistic(root, name, "tx_errors");
-        out->packets = statistic(root, name, "rx_packets") + statistic(root, name, "tx_packets");
+        out->errors = read_stat(root, name, "rx_errors") + read_stat(root, name, "tx_errors");
+        out->packets = read_stat(root, name, "rx_packets") + read_stat(root, name, "tx_packets");
         out->is_physical = check_file_is(root, "/sys/class/net/%s/device", name);
     } else
         read_calls(name, out);

@@ -87,7 +87,7 @@ static bool is_manager(const struct check_static *s)
            text_starts(name, "nv-fabricmanage"); /* the kernel cuts names after 15 bytes */
 }
 
-static int switches(const struct check_static *s)
+static int count_switches(const struct check_static *s)
 {
     struct check_file_names *found = memory_new(1, sizeof *found);
     int n = 0;
@@ -116,7 +116,7 @@ static int fabric_missing(const struct check_static *s, bool *is_known)
 static void add_fabric(struct check_static *s)
 {
     bool is_known;
-    int missing = fabric_missing(s, &is_known), n = switches(s);
+    int missing = fabric_missing(s, &is_known), n = count_switches(s);
     bool is_visible = s->container == CHECK_CONTAINER_NONE && n > 0;
     if (missing >= 0 || (!is_known && is_visible && !is_manager(s))) {
         char subject[64] = "";

@@ -24,7 +24,7 @@ struct space {
 };
 
 /* Finds the nearest folder that exists: the folder itself need not exist yet. */
-static void nearest(char *dir)
+static void find_existing_folder(char *dir)
 {
     while (access(dir, F_OK) != 0 && errno == ENOENT) {
         char *slash = strrchr(dir, '/');
@@ -39,14 +39,14 @@ static void nearest(char *dir)
 static enum status ask(void *arg)
 {
     struct space *space = arg;
-    nearest(space->dir);
+    find_existing_folder(space->dir);
     space->error = statvfs(space->dir, &space->about) == 0 ? 0 : errno;
     space->access_error = access(space->dir, W_OK | X_OK) == 0 ? 0 : errno;
     return ST_OK;
 }
 
-static void add(struct check_static *s, enum check_verdict verdict, const char *why,
-                const char *remedy)
+static void add_row(struct check_static *s, enum check_verdict verdict, const char *why,
+                    const char *remedy)
 {
     check_static_add(
         s, check_static_found(s, CHECK_POINT_CHECKPOINT, "disk space", verdict, "%s", why), "",
@@ -79,11 +79,11 @@ static bool is_closed(struct check_static *s, const struct space *space)
         text_format(remedy, sizeof remedy, "du --inodes -x %s | sort -n | tail", dir);
     } else
         return false;
-    add(s, CHECK_VERDICT_FAIL, why, remedy);
+    add_row(s, CHECK_VERDICT_FAIL, why, remedy);
     return true;
 }
 
-static void judge(struct check_static *s, const struct space *space)
+static void judge_space(struct check_static *s, const struct space *space)
 {
     const struct statvfs *about = &space->about;
     double left = (double)about->f_bavail * (double)about->f_frsize;
@@ -101,14 +101,14 @@ static void judge(struct check_static *s, const struct space *space)
     if (verdict != CHECK_VERDICT_PASS)
         text_format(remedy, sizeof remedy, "du -xh %s | sort -h | tail # then delete what is old",
                     check_text_folder(dir, sizeof dir, space->dir));
-    add(s, verdict, why, remedy);
+    add_row(s, verdict, why, remedy);
 }
 
 void check_space_rows(struct check_static *s)
 {
     const char *dir = s->config->dir ? s->config->dir : "";
     if (dir[0] == 0) {
-        add(s, CHECK_VERDICT_SKIPPED, "no folder for checkpoints is set", "");
+        add_row(s, CHECK_VERDICT_SKIPPED, "no folder for checkpoints is set", "");
         return;
     }
     struct space space = {0};
@@ -117,10 +117,11 @@ void check_space_rows(struct check_static *s)
     const enum status st =
         limited_run(ask, &space, sizeof space, LIMIT_MS, "asks for the space of a disk", &is_late);
     if (st == ST_OK)
-        judge(s, &space);
+        judge_space(s, &space);
     else if (is_late)
-        add(s, CHECK_VERDICT_FAIL, "its file system has not answered for 10 s: a server is gone?",
-            "mount | grep nfs # then umount -l the folder that hangs, and mount it again");
+        add_row(s, CHECK_VERDICT_FAIL,
+                "its file system has not answered for 10 s: a server is gone?",
+                "mount | grep nfs # then umount -l the folder that hangs, and mount it again");
     if (st != ST_OK)
         status_clear();
 }

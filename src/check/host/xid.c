@@ -77,7 +77,7 @@ struct log {
 
 /* Returns the seconds since the start, from a record's third number or from "[ 123.456]" in a line;
  * NAN: none. */
-static double stamp(const struct log *l, const char *line)
+static double parse_timestamp(const struct log *l, const char *line)
 {
     char digits[32];
     double value;
@@ -133,7 +133,7 @@ static bool is_hard_text(int code, const char *text)
     return code >= 144 && code <= 150 && strstr(text, " Fatal ");
 }
 
-static void forget(struct log *l, const char *bus)
+static void clear_xid(struct log *l, const char *bus)
 {
     struct xid_gpu *gpu = xid_gpu(l, bus);
     gpu->code = 0;
@@ -171,7 +171,7 @@ static void take_xid(struct log *l, const char *text, bool is_recent)
     /* A recovery repairs all earlier errors. The last hard Xid of a GPU is kept, else the last
      * Xid. */
     if (code == 154 && strstr(end, ") to 0x0 ") != NULL) {
-        forget(l, address);
+        clear_xid(l, address);
         return;
     }
     struct xid_gpu *gpu = xid_gpu(l, address);
@@ -190,7 +190,7 @@ static void take_line(void *arg, char *text)
     if (!l->is_record && strstr(text, "Linux version "))
         *l = (struct log){.s = l->s, .now_s = l->now_s};
     l->lines++;
-    double at = stamp(l, text);
+    double at = parse_timestamp(l, text);
     bool is_recent = isnan(at) || isnan(l->now_s) || l->now_s - at < RECENT_S;
     if (strstr(text, "NVRM: Xid (PCI:"))
         take_xid(l, text, is_recent);
@@ -198,7 +198,7 @@ static void take_line(void *arg, char *text)
         /* "convoy: reset of 0000:5d:00.0", which the remedy of an Xid writes. */
         char address[24];
         if (take_address(strstr(text, RESET) + strlen(RESET), address))
-            forget(l, address);
+            clear_xid(l, address);
     } else if (is_recent) {
         /* "SXid (PCI:0000:86:00.0): 20034, Fatal, …" and errors of other hardware, only from the
          * last day. */

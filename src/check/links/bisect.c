@@ -16,13 +16,13 @@
 
 /* The circle method: with an odd number m of places, i and j meet in round (i + j) mod m. The node
  * that would meet itself rests, or meets the node outside the circle. */
-static int places(int nodes) { return nodes % 2 == 0 ? nodes - 1 : nodes; }
+static int count_places(int nodes) { return nodes % 2 == 0 ? nodes - 1 : nodes; }
 
-int check_bisect_pair_rounds(int nodes) { return nodes < 2 ? 0 : places(nodes); }
+int check_bisect_pair_rounds(int nodes) { return nodes < 2 ? 0 : count_places(nodes); }
 
 int check_bisect_pair(int nodes, int round, int node)
 {
-    const int m = places(nodes);
+    const int m = count_places(nodes);
     ASSERTF(round >= 0 && round < m && node >= 0 && node < nodes, "round %d, node %d of %d", round,
             node, nodes);
     if (node == m) /* the node outside the circle meets node i with 2 i = round (mod m) */
@@ -88,7 +88,7 @@ static int free_good(const struct check_bisect *bisect, const struct check_bisec
     return inside;
 }
 
-static void place(struct check_bisect *bisect, struct check_bisect_set *set)
+static void assign_group(struct check_bisect *bisect, struct check_bisect_set *set)
 {
     for (int m = set->first; m < set->first + set->n; m++)
         bisect->group_of[m] = bisect->groups;
@@ -122,8 +122,8 @@ static void place_pairs(struct check_bisect *bisect)
             bisect->group_of[bisect->set[i].first] = bisect->set[i].group;
 }
 
-static void mark(struct check_bisect *bisect, const struct check_bisect_set *set,
-                 enum check_member kind)
+static void mark_members(struct check_bisect *bisect, const struct check_bisect_set *set,
+                         enum check_member kind)
 {
     for (int m = set->first; m < set->first + set->n; m++)
         bisect->member[m] = kind;
@@ -141,13 +141,13 @@ int check_bisect_round(struct check_bisect *bisect, int *group_of)
         if (set->state != SET_WAITS)
             continue;
         if (set->n >= bisect->group_min || bisect->members == 1) {
-            place(bisect, set);
+            assign_group(bisect, set);
             continue;
         }
         const int good = free_good(bisect, set);
         if (good >= 0) {
             bisect->group_of[good] = bisect->groups;
-            place(bisect, set);
+            assign_group(bisect, set);
         }
     }
     if (bisect->groups == 0)
@@ -155,7 +155,7 @@ int check_bisect_round(struct check_bisect *bisect, int *group_of)
     if (bisect->groups == 0) {
         for (int i = 0; i < bisect->sets; i++)
             if (bisect->set[i].state == SET_WAITS)
-                mark(bisect, &bisect->set[i], CHECK_MEMBER_UNDECIDED);
+                mark_members(bisect, &bisect->set[i], CHECK_MEMBER_UNDECIDED);
     }
     memcpy(group_of, bisect->group_of, bytes);
     bisect->tests += bisect->groups;
@@ -163,20 +163,20 @@ int check_bisect_round(struct check_bisect *bisect, int *group_of)
     return bisect->groups;
 }
 
-static void pass(struct check_bisect *bisect, int index)
+static void record_pass(struct check_bisect *bisect, int index)
 {
     struct check_bisect_set *set = &bisect->set[index];
     set->state = SET_PASSED;
-    mark(bisect, set, CHECK_MEMBER_GOOD);
+    mark_members(bisect, set, CHECK_MEMBER_GOOD);
     if (set->parent < 0)
         return;
     /* both halves of a set are added together */
     const int sibling = index % 2 == 1 ? index + 1 : index - 1;
     if (bisect->set[sibling].state == SET_PASSED)
-        mark(bisect, &bisect->set[set->parent], CHECK_MEMBER_COMBINATION);
+        mark_members(bisect, &bisect->set[set->parent], CHECK_MEMBER_COMBINATION);
 }
 
-static void fail(struct check_bisect *bisect, int index)
+static void record_failure(struct check_bisect *bisect, int index)
 {
     struct check_bisect_set *set = &bisect->set[index];
     set->state = SET_FAILED;
@@ -200,9 +200,9 @@ void check_bisect_report(struct check_bisect *bisect, const bool *failed)
         set->group = -1;
         ASSERTF(group < bisect->groups, "group %d of %d", group, bisect->groups);
         if (!failed[group])
-            pass(bisect, i);
+            record_pass(bisect, i);
         else if (set->state == SET_TESTED) /* a failed pair does not show which member is bad */
-            fail(bisect, i);
+            record_failure(bisect, i);
     }
 }
 

@@ -338,12 +338,12 @@ static void add_members(const struct isolate *s, int64_t wrong, struct check_row
     }
 }
 
-/* isolate — finds the ranks that make a collective wrong by testing parts of the ranks
+/* isolate_ranks — finds the ranks that make a collective wrong by testing parts of the ranks
  * (links/bisect.h), and writes a row for each on rank 0. Collective over all ranks. call: the wrong
  * call; flips is the rank's own. wrong: elements on the rank with the most. */
-static enum status isolate(const struct measure_collective_memory *memory, struct comm *comm,
-                           const struct measure_collective_call *call, int64_t wrong,
-                           struct check_rows *rows)
+static enum status isolate_ranks(const struct measure_collective_memory *memory, struct comm *comm,
+                                 const struct measure_collective_call *call, int64_t wrong,
+                                 struct check_rows *rows)
 {
     struct isolate s = {.memory = memory, .comm = comm, .call = *call, .place = comm_place(comm)};
     const size_t n = (size_t)s.place->ranks;
@@ -385,7 +385,7 @@ static enum status trace_fault(struct groups *g)
                                                  .bytes = fault.bytes,
                                                  .is_split = g->is_split,
                                                  .flips = g->config->flips_sums};
-    return isolate(&g->memory, g->config->comm, &call, fault.wrong, g->rows);
+    return isolate_ranks(&g->memory, g->config->comm, &call, fault.wrong, g->rows);
 }
 
 /* ---- the stage ---- */

@@ -389,7 +389,7 @@ static double severity_of(const struct view *v, int link)
     return check_links_severity(&v->links[link].found, &v->kind->norm);
 }
 
-static double distance(const struct view *v, int i)
+static double compute_distance(const struct view *v, int i)
 {
     const struct measure_link_found *f = &v->links[i].found;
     return fabs(f->way[0].rate - v->kind->norm.rate) + fabs(f->way[1].rate - v->kind->norm.rate) +
@@ -403,12 +403,12 @@ static void list_references(const struct view *v, struct check_links_again *agai
     for (int k = 0; k < CHECK_LINKS_AGAIN_NORMAL; k++) {
         int best = -1;
         for (int i = 0; i < v->n; i++)
-            if (v->links[i].flags == 0 && distance(v, i) > last &&
-                (best < 0 || distance(v, i) < distance(v, best)))
+            if (v->links[i].flags == 0 && compute_distance(v, i) > last &&
+                (best < 0 || compute_distance(v, i) < compute_distance(v, best)))
                 best = i;
         if (best < 0)
             return;
-        last = distance(v, best);
+        last = compute_distance(v, best);
         again->link[again->n++] = best;
     }
 }

@@ -97,10 +97,11 @@ static enum status tell_progress(const struct pairs *p, double done)
                                     : ST_OK;
 }
 
-/* play — plays the tournament. Each round has its own end: otherwise, on a busy machine, the first
- * rounds would use the time of the last ones, whose links would be measured worse than the
- * others. */
-static enum status play(struct pairs *p, const struct contest *c, struct measure_link_found *mine)
+/* play_tournament — plays the tournament. Each round has its own end: otherwise, on a busy machine,
+ * the first rounds would use the time of the last ones, whose links would be measured worse than
+ * the others. */
+static enum status play_tournament(struct pairs *p, const struct contest *c,
+                                   struct measure_link_found *mine)
 {
     const int64_t begin_ms = clock_ms(), end_ms = begin_ms + (c->end_ms - begin_ms) * 2 / 3;
     for (int round = 0; round < c->rounds && c->me >= 0; round++) {
@@ -119,7 +120,7 @@ static enum status first_look(struct pairs *p, struct contest *c)
     const size_t each = sizeof(struct measure_link_found) * (size_t)c->rounds;
     struct measure_link_found *mine = memory_new(1, each),
                               *all = memory_new((size_t)p->place->ranks, each);
-    enum status st = play(p, c, mine);
+    enum status st = play_tournament(p, c, mine);
     if (st == ST_OK)
         st = measure_ranks_gather(p->config->comm, mine, (int64_t)each, all);
     if (st == ST_OK) {
@@ -178,10 +179,10 @@ static enum status run_job(struct pairs *p, const struct contest *c,
     return comm_barrier(p->config->comm);
 }
 
-/* settle — adds the leaders' results to the best of each link, and closes the problems that have
- * disappeared. */
-static void settle(struct contest *c, struct check_links_again *again,
-                   const struct measure_link_found *all, bool is_last)
+/* merge_results — adds the leaders' results to the best of each link, and closes the problems that
+ * have disappeared. */
+static void merge_results(struct contest *c, struct check_links_again *again,
+                          const struct measure_link_found *all, bool is_last)
 {
     for (int job = 0; job < again->n; job++) {
         struct check_link *link = &c->links[again->link[job]];
@@ -258,7 +259,7 @@ static enum status second_look(struct pairs *p, struct contest *c)
             st = ask_late(p, c, &is_late);
         is_last = k >= (is_late ? AGAIN_TIMES_LATE : CHECK_LINKS_AGAIN_TIMES);
         if (st == ST_OK)
-            settle(c, &again, all, is_last);
+            merge_results(c, &again, all, is_last);
         free(mine);
         free(all);
         TRY(st);
@@ -343,8 +344,8 @@ static void show_only(const struct check_links_kind *kind, struct check_row *row
     row->slack = NAN;
 }
 
-/* excuse — writes the reason why a suspect passes. */
-static void excuse(const struct check_link *link, unsigned flag, struct check_row *row)
+/* explain_pass — writes the reason why a suspect passes. */
+static void explain_pass(const struct check_link *link, unsigned flag, struct check_row *row)
 {
     const bool is_slow = (link->bad & (CHECK_LINKS_RATE | CHECK_LINKS_RATE_BACK)) != 0;
     if (!((link->flags & flag) != 0 && (link->bad & flag) == 0))
@@ -374,7 +375,7 @@ static void add_latency(const struct check_links_kind *kind, const struct check_
     text_format(row.why, sizeof row.why, "%s: best %.1f us, p50 %.1f, p99 %.1f of %d round trips",
                 kind->transport, f->best_us, f->p50_us, f->p99_us, f->pings);
     show_only(kind, &row);
-    excuse(link, CHECK_LINKS_LATENCY, &row);
+    explain_pass(link, CHECK_LINKS_LATENCY, &row);
     if (link->bad & CHECK_LINKS_LATENCY) {
         row.verdict = CHECK_VERDICT_FAIL;
         row.limit = norm->best_us + fmax(norm->slack_us, 0.2 * norm->best_us);
@@ -410,7 +411,7 @@ static void add_rate(const struct check_links_kind *kind, const struct check_lin
     text_format(row.why, sizeof row.why, "%s: the best slice of %.0f MB in all", kind->transport,
                 (double)w->bulk_bytes * 1e-6);
     show_only(kind, &row);
-    excuse(link, flag, &row);
+    explain_pass(link, flag, &row);
     if (link->bad & flag) {
         row.verdict = CHECK_VERDICT_FAIL;
         row.limit = check_links_rate_limit(norm);

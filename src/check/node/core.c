@@ -71,7 +71,7 @@ struct cores {
     struct measure_memory memory; /* memory of a product; none: products are not computed */
 };
 
-static bool pin(int number)
+static bool pin_to_core(int number)
 {
     cpu_set_t *set = CPU_ALLOC((size_t)number + 1);
     size_t bytes = CPU_ALLOC_SIZE((size_t)number + 1);
@@ -84,9 +84,9 @@ static bool pin(int number)
     return is_pinned;
 }
 
-/* chain — computes a chain of additions. The empty asm prevents the compiler from computing the sum
- * in advance. */
-static uint64_t chain(uint64_t step)
+/* compute_chain — computes a chain of additions. The empty asm prevents the compiler from computing
+ * the sum in advance. */
+static uint64_t compute_chain(uint64_t step)
 {
     uint64_t sum = 1;
     for (int i = 0; i < CHAIN / 8; i++) {
@@ -102,7 +102,7 @@ static enum status run_chain(void *arg)
 {
     const uint64_t step = 0x9E3779B97F4A7C15u;
     struct core *core = arg;
-    core->is_wrong = core->is_wrong || chain(step) != 1 + step * CHAIN;
+    core->is_wrong = core->is_wrong || compute_chain(step) != 1 + step * CHAIN;
     return ST_OK;
 }
 
@@ -148,7 +148,7 @@ static bool measure_slow(struct cores *c)
     const double least = SLOW * median_ghz(c);
     bool is_any = false;
     for (int i = 0; i < c->n && c->core[i].ghz < least; i++) {
-        if (!(c->core[i].ghz > 0) || !pin(c->core[i].number))
+        if (!(c->core[i].ghz > 0) || !pin_to_core(c->core[i].number))
             continue;
         measure_clock(&c->core[i], AGAIN_MS);
         is_any = true;
@@ -180,8 +180,9 @@ static struct times read_times(const char *root)
     return t;
 }
 
-/* stolen — returns the share of the cores' time since `begin` that other machines used. */
-static double stolen(const char *root, struct times begin)
+/* read_stolen_share — returns the share of the cores' time since `begin` that other machines
+ * used. */
+static double read_stolen_share(const char *root, struct times begin)
 {
     const struct times now = read_times(root);
     return now.all > begin.all ? (now.stolen - begin.stolen) / (now.all - begin.all) : 0;
@@ -192,7 +193,7 @@ static void *measure_all(void *arg)
     struct cores *c = arg;
     const struct times begin = read_times(c->node->config->root);
     for (int i = 0; i < c->n; i++) {
-        if (!pin(c->core[i].number))
+        if (!pin_to_core(c->core[i].number))
             continue;
         measure_clock(&c->core[i], c->limit_ms);
         measure_product(c, &c->core[i]);
@@ -202,7 +203,7 @@ static void *measure_all(void *arg)
         clock_sleep_ms(AGAIN_MS);
         qsort(c->core, (size_t)c->n, sizeof *c->core, by_ghz);
     }
-    c->is_stolen = stolen(c->node->config->root, begin) > STEAL_SHARE;
+    c->is_stolen = read_stolen_share(c->node->config->root, begin) > STEAL_SHARE;
     return NULL;
 }
 
@@ -257,14 +258,15 @@ static void *measure_now(void *arg)
     struct core *core = slowest_of(c), now = {0};
     const int64_t each_ms = c->n > 0 ? AGAIN_ALL_MS / c->n : 0;
     a->own = (struct slowest){0};
-    if (core && pin(core->number)) {
+    if (core && pin_to_core(core->number)) {
         measure_clock(&now, c->limit_ms);
         a->own.now = now.ghz;
         core->ghz = fmax(core->ghz, now.ghz);
         core->is_wrong = core->is_wrong || now.is_wrong;
     }
     for (int i = 0; i < c->n; i++)
-        if (c->core[i].ghz < SLOW * a->median && !c->core[i].is_small && pin(c->core[i].number))
+        if (c->core[i].ghz < SLOW * a->median && !c->core[i].is_small &&
+            pin_to_core(c->core[i].number))
             measure_clock(&c->core[i], each_ms < AGAIN_MS ? each_ms : AGAIN_MS);
     qsort(c->core, (size_t)c->n, sizeof *c->core, by_ghz);
     return NULL;
@@ -426,9 +428,9 @@ static enum status measure_own(struct cores *c)
     return ST_OK;
 }
 
-/* measure — measures the cores and adds the rows. A rank that failed still joins the collective
- * measurements. */
-static enum status measure(struct cores *c)
+/* measure_cores — measures the cores and adds the rows. A rank that failed still joins the
+ * collective measurements. */
+static enum status measure_cores(struct cores *c)
 {
     struct status_saved saved;
     enum status st = measure_own(c);
@@ -472,7 +474,7 @@ enum status check_node_core_measure(struct check_node *n)
 {
     struct cores c = {.node = n};
     c.limit_ms = n->config->depth == CHECK_DEPTH_QUICK ? 1 : 5;
-    enum status st = measure(&c);
+    enum status st = measure_cores(&c);
     measure_memory_close(&c.memory);
     dev_stream_close(c.stream);
     dev_close(c.dev);

@@ -154,7 +154,7 @@ struct offer {
 
 /* ---- the stage ---- */
 
-static enum status measure(struct check_node *n)
+static enum status measure_node(struct check_node *n)
 {
     TRY(check_node_rates_begin(n));
     /* Use the same sizes on all ranks with one kind of device; otherwise rates could not be
@@ -215,7 +215,7 @@ enum status check_node_run(const struct check_config *config, int64_t budget_ms,
         n.limit_ms = 1;
     TRY(dev_make_current(config->dev));
     TRY(dev_stream_open(config->dev, &n.timer.stream));
-    enum status st = measure(&n);
+    enum status st = measure_node(&n);
     measure_memory_close(&n.memory);
     dev_stream_close(n.timer.stream);
     TRY(st);

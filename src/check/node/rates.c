@@ -188,7 +188,7 @@ static double median_of(const struct told *all, int ranks, int rank, int kind, d
     return n ? quantile_median(values, n) : 0;
 }
 
-static enum status share(const struct check_node *n, struct told *all)
+static enum status gather_rates(const struct check_node *n, struct told *all)
 {
     const char *device = n->is_gpu ? n->hardware : "cpu", *unit;
     struct told own = {.device = XXH3_64bits(device, n->is_gpu ? sizeof n->hardware : 3)};
@@ -201,7 +201,7 @@ static enum status measure_again(struct check_node *n, struct told *all, double 
 {
     for (int round = 0; round < ROUNDS; round++) {
         bool suspect[CHECK_NODE_KIND_N] = {false}, any = false;
-        TRY(share(n, all));
+        TRY(gather_rates(n, all));
         /* Find the suspects of this rank, and whether any rank has one, with the same result on all
          * ranks. */
         const int ranks = n->config->place.ranks, rank = n->config->place.rank;

@@ -275,7 +275,7 @@ static bool is_measured(const struct check_row *row)
 
 /* Returns the row of the baseline for a row of today; NULL: there is none. A link may have been
  * measured from its other end. */
-static const struct old *find(const struct check_row *row, const struct old *old, int n)
+static const struct old *find_row(const struct check_row *row, const struct old *old, int n)
 {
     const struct old key = {row, row->node, row->peer}, back = {row, row->peer, row->node};
     const struct old *found = bsearch(&key, old, (size_t)n, sizeof *old, compare_old);
@@ -301,7 +301,7 @@ int check_baseline_compare(struct check_rows *rows, const struct check_baseline 
     text_format(name, sizeof name, "the baseline of %.10s", day);
     for (int i = 0; i < rows->n; i++) {
         struct check_row *row = &rows->row[i];
-        const struct old *found = is_measured(row) ? find(row, old, known) : NULL;
+        const struct old *found = is_measured(row) ? find_row(row, old, known) : NULL;
         if (!found)
             continue;
         const struct check_reference ref = {

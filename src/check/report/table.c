@@ -333,7 +333,7 @@ const char *check_table_nodes(char *out, size_t cap, const int *node, int n)
 }
 
 /* Writes the place of a fault's rows: a place, some nodes, or the links of a node. */
-static void describe(const struct table *table, const struct fault *fault, char *out, size_t cap)
+static void write_place(const struct table *table, const struct fault *fault, char *out, size_t cap)
 {
     const struct check_row *row = fault->row[0];
     char nodes[120], place[256];
@@ -362,7 +362,7 @@ static void add_kind(const struct table *table, const struct fault *fault, int n
         const struct check_row *row = fault[i].row[0];
         char where[300], line[400];
         add_word(table, row->verdict, sizeof indent - 1);
-        describe(table, &fault[i], where, sizeof where);
+        write_place(table, &fault[i], where, sizeof where);
         text_format(line, sizeof line, "%s: %s", row->name, where);
         measure_table_row(table->out, &rest, 1, &(struct measure_cell){.text = line});
         check_table_wrap(table->out, indent, row->why, false);

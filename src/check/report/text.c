@@ -40,9 +40,9 @@ const char *check_text_place(char *out, size_t cap, const struct check_hosts *ho
 static const char plain[] =
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/+:,@";
 
-/* quote — quotes a word; false: it does not fit. A quote inside the word ends the quotes and
+/* quote_word — quotes a word; false: it does not fit. A quote inside the word ends the quotes and
  * follows a backslash. */
-static bool quote(char *out, size_t cap, const char *word)
+static bool quote_word(char *out, size_t cap, const char *word)
 {
     static const char inner[] = "'\\''";
     size_t used = 0;
@@ -64,7 +64,7 @@ const char *check_text_word(char *out, size_t cap, const char *word, const char 
 {
     const bool is_plain = word[0] && word[strspn(word, plain)] == 0;
     if (!text_is_printable(word) ||
-        !(is_plain ? text_format(out, cap, "%s", word) : quote(out, cap, word)))
+        !(is_plain ? text_format(out, cap, "%s", word) : quote_word(out, cap, word)))
         text_copy(out, cap, instead);
     return out;
 }

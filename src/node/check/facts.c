@@ -29,14 +29,14 @@ static const char same_settings[] = "give all nodes the same settings; `convoy c
 static const char same_libraries[] = "install one image, or one set of packages, on all nodes; "
                                      "`convoy version gpu` shows a node's";
 
-static void add(struct check_facts *facts, struct check_fact fact)
+static void add_fact(struct check_facts *facts, struct check_fact fact)
 {
     if (facts->n < CHECK_FACTS_MAX)
         facts->fact[facts->n++] = fact;
 }
 
-/* keep — returns a copy of a value for a fact. */
-static const char *keep(struct check_facts *facts, const char *value)
+/* copy_value — returns a copy of a value for a fact. */
+static const char *copy_value(struct check_facts *facts, const char *value)
 {
     char *room = facts->values[facts->values_n++ % 16];
     text_copy(room, sizeof facts->values[0], value);
@@ -60,22 +60,22 @@ static void add_settings(struct check_facts *facts, const struct conf *conf)
     facts->settings = settings;
     for (const cJSON *at = facts->settings ? facts->settings->child : NULL; at; at = at->next)
         if (cJSON_IsString(at) && strcmp(at->string, "version") != 0)
-            add(facts, (struct check_fact){.group = "settings",
-                                           .point = CHECK_POINT_LAUNCH,
-                                           .name = at->string,
-                                           .value = at->valuestring,
-                                           .remedy = same_settings});
+            add_fact(facts, (struct check_fact){.group = "settings",
+                                                .point = CHECK_POINT_LAUNCH,
+                                                .name = at->string,
+                                                .value = at->valuestring,
+                                                .remedy = same_settings});
 }
 
 static void add_library(struct check_facts *facts, const char *name, const char *value,
                         bool is_warning)
 {
-    add(facts, (struct check_fact){.group = "libraries",
-                                   .point = CHECK_POINT_COMMUNICATION,
-                                   .name = name,
-                                   .value = keep(facts, value),
-                                   .is_warning = is_warning,
-                                   .remedy = same_libraries});
+    add_fact(facts, (struct check_fact){.group = "libraries",
+                                        .point = CHECK_POINT_COMMUNICATION,
+                                        .name = name,
+                                        .value = copy_value(facts, value),
+                                        .is_warning = is_warning,
+                                        .remedy = same_libraries});
 }
 
 static void add_libraries(struct check_facts *facts, const struct conf *conf, bool is_gpu)
@@ -168,12 +168,13 @@ static void add_data(struct check_facts *facts, const struct conf *conf)
         return;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         print_data(conf_text(conf, keys[i]), text, sizeof text);
-        add(facts, (struct check_fact){.group = "data",
-                                       .point = CHECK_POINT_PARTITIONING,
-                                       .name = names[i],
-                                       .value = keep(facts, text),
-                                       .remedy = "give every node the same data, or none to all "
-                                                 "but node 0, whose files they copy"});
+        add_fact(facts,
+                 (struct check_fact){.group = "data",
+                                     .point = CHECK_POINT_PARTITIONING,
+                                     .name = names[i],
+                                     .value = copy_value(facts, text),
+                                     .remedy = "give every node the same data, or none to all "
+                                               "but node 0, whose files they copy"});
     }
 }
 
@@ -188,19 +189,21 @@ static void add_machine(struct check_facts *facts, const struct dev *dev)
     else
         text_format(text, sizeof text, "%s",
                     isa_has_neon() ? "aarch64 with NEON" : "without fast kernels");
-    add(facts, (struct check_fact){.group = "processor",
-                                   .point = CHECK_POINT_HOST,
-                                   .name = "instruction set",
-                                   .value = keep(facts, text),
-                                   .is_warning = true,
-                                   .remedy = "use machines of one kind: sums of CPUs differ in "
-                                             "their last bits, and all wait for the slowest"});
-    add(facts, (struct check_fact){.group = "device",
-                                   .point = CHECK_POINT_GPUS,
-                                   .name = "device",
-                                   .value = keep(facts, info.name),
-                                   .is_warning = true,
-                                   .remedy = "use machines of one kind: all wait for the slowest"});
+    add_fact(facts,
+             (struct check_fact){.group = "processor",
+                                 .point = CHECK_POINT_HOST,
+                                 .name = "instruction set",
+                                 .value = copy_value(facts, text),
+                                 .is_warning = true,
+                                 .remedy = "use machines of one kind: sums of CPUs differ in "
+                                           "their last bits, and all wait for the slowest"});
+    add_fact(facts,
+             (struct check_fact){.group = "device",
+                                 .point = CHECK_POINT_GPUS,
+                                 .name = "device",
+                                 .value = copy_value(facts, info.name),
+                                 .is_warning = true,
+                                 .remedy = "use machines of one kind: all wait for the slowest"});
 }
 
 void check_facts_make(const struct conf *conf, const struct dev *dev, struct check_facts *out)
@@ -208,16 +211,16 @@ void check_facts_make(const struct conf *conf, const struct dev *dev, struct che
     *out = (struct check_facts){.n = 0};
     char text[128];
     text_format(text, sizeof text, "%s %s", version_text(), version_commit());
-    add(out, (struct check_fact){.group = "version",
-                                 .point = CHECK_POINT_LAUNCH,
-                                 .name = "convoy",
-                                 .value = keep(out, text),
-                                 .remedy = same_program});
-    add(out, (struct check_fact){.group = "version",
-                                 .point = CHECK_POINT_LAUNCH,
-                                 .name = "compiler",
-                                 .value = version_compiler(),
-                                 .remedy = same_program});
+    add_fact(out, (struct check_fact){.group = "version",
+                                      .point = CHECK_POINT_LAUNCH,
+                                      .name = "convoy",
+                                      .value = copy_value(out, text),
+                                      .remedy = same_program});
+    add_fact(out, (struct check_fact){.group = "version",
+                                      .point = CHECK_POINT_LAUNCH,
+                                      .name = "compiler",
+                                      .value = version_compiler(),
+                                      .remedy = same_program});
     add_settings(out, conf);
     add_libraries(out, conf, dev_is_discrete(dev));
     add_machine(out, dev);

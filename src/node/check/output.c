@@ -91,10 +91,10 @@ static enum status print_rows(const struct conf *conf, const struct check_rows *
     return print_text(&out);
 }
 
-/* print — prints the rows: node 0 prints all, another node prints the rows about itself, which node
- * 0 may not have. */
-static enum status print(const struct conf *conf, const struct check_result *result,
-                         const struct check_report_about *about)
+/* print_result — prints the rows: node 0 prints all, another node prints the rows about itself,
+ * which node 0 may not have. */
+static enum status print_result(const struct conf *conf, const struct check_result *result,
+                                const struct check_report_about *about)
 {
     const int node = (int)conf_i64(conf, CONF_NODE_ID);
     struct check_rows own = {0};
@@ -137,7 +137,7 @@ static enum status write_all(const struct conf *conf, struct check_result *resul
     }
     if (!is_command)
         return ST_OK;
-    TRY(print(conf, result, &about));
+    TRY(print_result(conf, result, &about));
     return conf_i64(conf, CONF_NODE_ID) == 0 ? check_output_files(conf, result) : ST_OK;
 }
 

@@ -46,8 +46,8 @@ struct soak {
 #define found_row(s, point, verdict, name, ...) \
     check_row_found(CHECK_STAGE_SOAK, point, (s)->check->place.node, name, verdict, __VA_ARGS__)
 
-/* add — adds a row of this rank; subject and remedy may be "". */
-static void add(struct soak *s, struct check_row row, const char *subject, const char *remedy)
+/* add_row — adds a row of this rank; subject and remedy may be "". */
+static void add_row(struct soak *s, struct check_row row, const char *subject, const char *remedy)
 {
     row.rank = s->check->place.rank;
     text_copy(row.subject, sizeof row.subject, subject);
@@ -60,7 +60,7 @@ static void add_once(struct soak *s, enum check_point point, enum check_verdict 
                      const char *name, const char *why)
 {
     if (s->check->place.rank == 0)
-        add(s, found_row(s, point, verdict, name, "%s", why), "", "");
+        add_row(s, found_row(s, point, verdict, name, "%s", why), "", "");
 }
 
 static const char see_corruption[] = "a rank computes wrong numbers: see silent corruption";
@@ -74,10 +74,10 @@ static void add_wrong(struct soak *s, enum check_point point, const char *why)
                     "nvidia-smi -i %s -q -d ECC,ROW_REMAPPER; dcgmi diag -r 3 # take the node out",
                     s->info.bus);
     s->is_wrong = true;
-    add(s,
-        found_row(s, point, CHECK_VERDICT_FAIL, "silent corruption", "rank %d, %s: %s",
-                  s->check->place.rank, s->device, why),
-        s->device, remedy);
+    add_row(s,
+            found_row(s, point, CHECK_VERDICT_FAIL, "silent corruption", "rank %d, %s: %s",
+                      s->check->place.rank, s->device, why),
+            s->device, remedy);
 }
 
 /* ---- the state of the GPU ---- */
@@ -88,10 +88,10 @@ static void add_gpu_rows(struct soak *s)
     if (!isnan(s->hottest)) {
         text_format(remedy, sizeof remedy, "nvidia-smi -i %s -q -d TEMPERATURE,POWER,CLOCK",
                     s->info.bus);
-        add(s,
-            check_row_measured(CHECK_STAGE_SOAK, CHECK_POINT_ONE_DEVICE, s->check->place.node,
-                               "gpu temperature", "°C", s->hottest, CHECK_BETTER_LOWER, 10),
-            s->device, remedy);
+        add_row(s,
+                check_row_measured(CHECK_STAGE_SOAK, CHECK_POINT_ONE_DEVICE, s->check->place.node,
+                                   "gpu temperature", "°C", s->hottest, CHECK_BETTER_LOWER, 10),
+                s->device, remedy);
     }
     /* The clock falls when a GPU gets too hot or receives too little power. */
     const double drift = s->readings < 3 ? NAN : 1 - s->last.clock / s->first.clock;
@@ -109,7 +109,7 @@ static void add_gpu_rows(struct soak *s)
     text_format(remedy, sizeof remedy,
                 "nvidia-smi -i %s -q -d PERFORMANCE,POWER,TEMPERATURE # check fans and cables",
                 s->info.bus);
-    add(s, row, s->device, drift > DRIFT_SHARE ? remedy : "");
+    add_row(s, row, s->device, drift > DRIFT_SHARE ? remedy : "");
 }
 
 /* ---- which ranks differ ---- */
@@ -154,13 +154,13 @@ static void count_votes(const struct told *all, int n, int rank, enum check_soak
     free(ballots);
 }
 
-/* compare — compares the bits of the ranks of a group after the same training. If every rank
- * trained by itself on the same samples, its device is at fault for a round that differs. Otherwise
- * all ranks of the group trained together, and a wrong weight anywhere changes the gradients of all
- * ranks: only the replicas' own sums show which rank it was. Collective over the ranks of comm;
- * NULL: only this rank. */
-static enum status compare(struct comm *comm, const struct check_soak_train *t, uint64_t kind,
-                           struct found *out)
+/* compare_digests — compares the bits of the ranks of a group after the same training. If every
+ * rank trained by itself on the same samples, its device is at fault for a round that differs.
+ * Otherwise all ranks of the group trained together, and a wrong weight anywhere changes the
+ * gradients of all ranks: only the replicas' own sums show which rank it was. Collective over the
+ * ranks of comm; NULL: only this rank. */
+static enum status compare_digests(struct comm *comm, const struct check_soak_train *t,
+                                   uint64_t kind, struct found *out)
 {
     const bool is_alone = !t->config.comm;
     const int n = comm ? comm_place(comm)->ranks : 1, rank = comm ? comm_place(comm)->rank : 0;
@@ -185,7 +185,7 @@ static enum status compare(struct comm *comm, const struct check_soak_train *t, 
 
 /* ---- training ---- */
 
-static enum status report(const struct soak *s, double done)
+static enum status report_progress(const struct soak *s, double done)
 {
     return s->check->progress ? s->check->progress(s->check->arg, CHECK_STAGE_SOAK, done) : ST_OK;
 }
@@ -212,10 +212,10 @@ static void read_gpu(struct soak *s)
         s->hottest = s->last.temperature;
 }
 
-/* train — trains rounds with the ranks of comm (NULL: only this one) until the time is over, but at
- * least two rounds. from, share: begin and length within the progress of the stage. */
-static enum status train(struct soak *s, struct comm *comm, int64_t ms, double from, double share,
-                         struct check_soak_train *t)
+/* train_rounds — trains rounds with the ranks of comm (NULL: only this one) until the time is over,
+ * but at least two rounds. from, share: begin and length within the progress of the stage. */
+static enum status train_rounds(struct soak *s, struct comm *comm, int64_t ms, double from,
+                                double share, struct check_soak_train *t)
 {
     const int64_t begin_ms = clock_ms();
     *t = (struct check_soak_train){.config = s->train};
@@ -228,7 +228,7 @@ static enum status train(struct soak *s, struct comm *comm, int64_t ms, double f
         if (comm)
             TRY(comm_broadcast(comm, (struct tensor){&is_over, DTYPE_F64}, 1, 0));
         const double done = ms > 0 ? (double)(clock_ms() - begin_ms) / (double)ms : 1;
-        TRY(report(s, from + share * fmin(1, done)));
+        TRY(report_progress(s, from + share * fmin(1, done)));
     }
     return ST_OK;
 }
@@ -273,16 +273,16 @@ static void add_rate(struct soak *s, const struct check_soak_train *t)
         CHECK_STAGE_SOAK, CHECK_POINT_ONE_DEVICE, s->check->place.node, "training rate", "tokens/s",
         value, CHECK_BETTER_HIGHER, measure_time_slack(&t->step_time, value, 0.1));
     text_format(row.why, sizeof row.why, "the fastest of %d steps", t->step_time.slices);
-    add(s, row, s->device, "");
+    add_row(s, row, s->device, "");
 }
 
 static enum status train_alone(struct soak *s, int64_t ms)
 {
     struct check_soak_train t;
     struct found found;
-    enum status st = train(s, NULL, ms, 0, 0.5, &t);
+    enum status st = train_rounds(s, NULL, ms, 0, 0.5, &t);
     if (st == ST_OK)
-        st = compare(s->check->comm, &t, s->kind, &found);
+        st = compare_digests(s->check->comm, &t, s->kind, &found);
     if (st == ST_OK) {
         add_alone(s, &t, &found);
         add_rate(s, &t);
@@ -338,7 +338,8 @@ static void add_group(struct soak *s, const struct check_soak_train *t, const st
         add_again(s, t, point);
     else if (f->drifts && s->check->place.rank == 0)
         /* Processors without multiply-add, or a CPU among GPUs, round an update differently. */
-        add(s,
+        add_row(
+            s,
             found_row(s, point, CHECK_VERDICT_WARN, name,
                       "ranks have devices of several kinds, which round updates differently: with "
                       "SHARD=none the replicas' weights drift apart"),
@@ -360,11 +361,11 @@ static enum status check_partition(struct soak *s, const struct check_soak_train
     if (lost < 0)
         add_once(s, CHECK_POINT_PARTITIONING, CHECK_VERDICT_PASS, name, why);
     else if (s->check->place.rank == 0)
-        add(s,
-            found_row(s, CHECK_POINT_PARTITIONING, CHECK_VERDICT_FAIL, name,
-                      "sample %d of step %d was not trained on once; rank %lld should have it",
-                      lost, step_i + 1, (long long)(lost / s->train.batch_samples)),
-            "", "convoy version # on all nodes; then report a bug");
+        add_row(s,
+                found_row(s, CHECK_POINT_PARTITIONING, CHECK_VERDICT_FAIL, name,
+                          "sample %d of step %d was not trained on once; rank %lld should have it",
+                          lost, step_i + 1, (long long)(lost / s->train.batch_samples)),
+                "", "convoy version # on all nodes; then report a bug");
     return ST_OK;
 }
 
@@ -394,9 +395,9 @@ static enum status train_group(struct soak *s, struct comm *comm, int64_t ms, do
 {
     struct check_soak_train t;
     struct found found;
-    enum status st = train(s, comm, ms, from, 0.2, &t);
+    enum status st = train_rounds(s, comm, ms, from, 0.2, &t);
     if (st == ST_OK)
-        st = compare(comm, &t, s->kind, &found);
+        st = compare_digests(comm, &t, s->kind, &found);
     if (st == ST_OK)
         add_group(s, &t, &found, point, name);
     if (st == ST_OK && comm == s->check->comm)
@@ -469,9 +470,9 @@ static void choose_model(struct soak *s, int64_t ms)
     }
 }
 
-/* describe — sets the kind and name of the device: "cpu 2 threads avx512", "cuda 0 NVIDIA A10 …".
- * Numbers do not change the results of a device. */
-static void describe(struct soak *s)
+/* describe_device — sets the kind and name of the device: "cpu 2 threads avx512", "cuda 0 NVIDIA
+ * A10 …". Numbers do not change the results of a device. */
+static void describe_device(struct soak *s)
 {
     dev_info(s->check->dev, &s->info);
     const bool is_gpu = s->info.kind == DEV_KIND_CUDA;
@@ -495,7 +496,7 @@ enum status check_soak_run(const struct check_soak_config *config, int64_t ms,
 {
     struct soak s = {.config = config, .check = config->check, .rows = rows};
     TRY(dev_make_current(s.check->dev));
-    describe(&s);
+    describe_device(&s);
     choose_model(&s, ms);
     enum status st = train_alone(&s, s.check->place.ranks == 1 ? ms : ms / 2);
     if (st == ST_OK)
@@ -504,7 +505,7 @@ enum status check_soak_run(const struct check_soak_config *config, int64_t ms,
         st = check_soak_restart(s.check, &s.train.dims, rows);
     add_gpu_rows(&s);
     if (st == ST_OK)
-        st = report(&s, 1);
+        st = report_progress(&s, 1);
     nvml_close(s.gpu);
     return st;
 }

@@ -66,9 +66,9 @@ static enum status look(void *arg, struct step *step, const struct step_result *
     return ST_OK;
 }
 
-/* train — trains up to a step, from the newest checkpoint of dir if there is one. dir NULL: saves
- * none. */
-static enum status train(struct restart *r, const char *dir, int steps)
+/* train_to_step — trains up to a step, from the newest checkpoint of dir if there is one. dir NULL:
+ * saves none. */
+static enum status train_to_step(struct restart *r, const char *dir, int steps)
 {
     struct check_soak_train_config config = {
         .dims = r->dims, .batch_samples = 1, .steps = steps, .dir = dir};
@@ -89,7 +89,7 @@ static enum status kill_a_writer(struct restart *r)
     if (pid == 0) {
         process_bind_to(parent);
         r->dies = true;
-        if (train(r, r->dir, STEPS) != ST_OK)
+        if (train_to_step(r, r->dir, STEPS) != ST_OK)
             LOG_ERROR("%s", status_message());
         _exit(1);
     }
@@ -105,11 +105,11 @@ static enum status kill_a_writer(struct restart *r)
 static enum status restart(void *arg)
 {
     struct restart *r = arg;
-    TRY(train(r, NULL, STEPS));
+    TRY(train_to_step(r, NULL, STEPS));
     const uint64_t saved = r->state[STEPS - 1], last = r->state[STEPS];
-    TRY(train(r, r->dir, STEPS - 1));
+    TRY(train_to_step(r, r->dir, STEPS - 1));
     TRY(kill_a_writer(r));
-    TRY(train(r, r->dir, STEPS));
+    TRY(train_to_step(r, r->dir, STEPS));
     if (r->states != 2)
         return FAIL(ST_BAD_DATA, "a checkpoint of step %d was found, not of %d",
                     STEPS + 1 - r->states, STEPS - 1);

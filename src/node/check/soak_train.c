@@ -118,9 +118,9 @@ static enum status add_tensors(struct check_soak_train *t, struct step *step, st
     return ST_OK;
 }
 
-/* describe — describes checksum number `at` of a round, such as "the gradient of wte.weight in step
- * 2". */
-static void describe(const struct param_table *table, int at, char *out, size_t cap)
+/* describe_checksum — describes checksum number `at` of a round, such as "the gradient of
+ * wte.weight in step 2". */
+static void describe_checksum(const struct param_table *table, int at, char *out, size_t cap)
 {
     const int tensors = table->params_n, each = 1 + 2 * tensors, step_n = (at - 1) / each + 1,
               in = (at - 1) % each;
@@ -186,7 +186,7 @@ static void end_round(struct check_soak_train *t, const struct param_table *tabl
     }
     for (int i = 0; i < t->now_n && !t->differed[0]; i++)
         if (t->first[i] != t->now[i])
-            describe(table, i, t->differed, sizeof t->differed);
+            describe_checksum(table, i, t->differed, sizeof t->differed);
 }
 
 static enum status look(void *arg, struct step *step, const struct step_result *result)

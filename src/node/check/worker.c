@@ -68,9 +68,9 @@ static enum check_scheduler name_host(char *out, size_t cap)
     return CHECK_SCHEDULER_NONE;
 }
 
-/* allotted — returns the number of GPUs of this node that Slurm gave to the job; 0: none by
- * Slurm. */
-static int allotted(const struct conf *conf)
+/* count_allotted_gpus — returns the number of GPUs of this node that Slurm gave to the job; 0: none
+ * by Slurm. */
+static int count_allotted_gpus(const struct conf *conf)
 {
     const char *text = launcher_find(environ, "SLURM_GPUS_ON_NODE");
     int64_t n;
@@ -96,7 +96,7 @@ static struct check_result result_now(const struct check_worker *w, const struct
                                  .depth = (int)w->check.depth};
 }
 
-static void publish(const struct check_worker *w, const struct check_rows *rows, bool is_whole)
+static void publish_rows(const struct check_worker *w, const struct check_rows *rows, bool is_whole)
 {
     const struct check_result result = result_now(w, rows, is_whole);
     if (w->config.worker_i == 0 && check_result_publish(w->config.board, &result) != ST_OK) {
@@ -108,7 +108,7 @@ static void publish(const struct check_worker *w, const struct check_rows *rows,
 static void on_stage_ended(void *arg, enum check_stage stage, const struct check_rows *rows)
 {
     (void)stage;
-    publish(arg, rows, false);
+    publish_rows(arg, rows, false);
 }
 
 static void clear_line(struct check_worker *w)
@@ -295,7 +295,7 @@ enum status check_worker_open(const struct check_worker_config *config, struct c
         .dir = conf_text(conf, CONF_CHECKPOINT_DIR),
         .data_addr = conf_text(conf, CONF_DATA_ADDR),
         .gpus_expected = gpus > 0 ? (int)gpus : -1,
-        .gpus_allotted = allotted(conf),
+        .gpus_allotted = count_allotted_gpus(conf),
         .gpus_used = w->config.has_gpus ? w->config.place.locals : 0,
         .flips_sums = conf_fault(conf) == CONF_FAULT_FLIP && conf_fault_step(conf) == 0 &&
                       conf_fault_rank(conf) == w->config.place.rank,
@@ -312,7 +312,7 @@ enum status check_worker_open(const struct check_worker_config *config, struct c
     *out = w;
     TRY(read_baseline(w));
     check_static_run(&w->check, w->check.budget_ms / 20, &w->found);
-    publish(w, &w->found, false);
+    publish_rows(w, &w->found, false);
     return ST_OK;
 }
 
@@ -335,15 +335,16 @@ void check_worker_close(struct check_worker *w)
     free(w);
 }
 
-/* run — runs the check. Returns the judged rows of all ranks and publishes them on the board. */
-static enum status run(struct check_worker *w, struct comm *comm, struct check_rows *rows)
+/* run_check — runs the check. Returns the judged rows of all ranks and publishes them on the
+ * board. */
+static enum status run_check(struct check_worker *w, struct comm *comm, struct check_rows *rows)
 {
     w->check.comm = comm;
     enum status st = check_run(&w->check, rows);
     clear_line(w);
     if (st != ST_OK)
         return st;
-    publish(w, rows, true);
+    publish_rows(w, rows, true);
     const struct check_result result = result_now(w, rows, true);
     return write_baseline(w, &result);
 }
@@ -402,7 +403,7 @@ static enum status measure_machine(struct check_worker *w, const struct check_ro
 enum status check_worker_run(struct check_worker *w, struct comm *comm)
 {
     struct check_rows rows = {0};
-    enum status st = run(w, comm, &rows);
+    enum status st = run_check(w, comm, &rows);
     if (st == ST_OK)
         st = measure_machine(w, &rows);
     check_row_free(&rows);
@@ -447,7 +448,7 @@ enum status check_worker_before(const struct check_worker_config *config, struct
     if (st == ST_OK)
         check_worker_device(w, dev);
     if (st == ST_OK)
-        st = run(w, comm, &rows);
+        st = run_check(w, comm, &rows);
     /* A worker that fails ends its node. Worker 0 of each node must have published the result
      * before that: the supervisor derives the exit code from it. */
     if (st == ST_OK)

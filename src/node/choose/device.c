@@ -186,9 +186,9 @@ static int await_count(pid_t pid)
     return 0;
 }
 
-/* gpus — returns the number of GPUs that this process may use; 0: none. A child process counts them
- * once, because a started driver stays in the process that started it. */
-static int gpus(void)
+/* count_gpus — returns the number of GPUs that this process may use; 0: none. A child process
+ * counts them once, because a started driver stays in the process that started it. */
+static int count_gpus(void)
 {
     static int found = -1;
     int count = 0;
@@ -207,7 +207,7 @@ int device_workers(const struct conf *conf)
     int found =
         conf_i64(conf, CONF_DEVICE) == CONF_DEVICE_CPU || conf_is_set(conf, CONF_N_GPU_EACH_NODE)
             ? 0
-            : gpus();
+            : count_gpus();
     if (found > BOARD_WORKERS_MAX)
         LOG_WARN("%d GPUs are more than the %d workers that a node may have; the rest stays idle",
                  found, BOARD_WORKERS_MAX);
@@ -219,6 +219,6 @@ const char *device_kind(const struct conf *conf)
     int64_t asked = conf_i64(conf, CONF_DEVICE);
     bool is_cuda =
         asked == CONF_DEVICE_CUDA ||
-        (asked == CONF_DEVICE_AUTO && gpus() >= (int)conf_i64(conf, CONF_N_GPU_EACH_NODE));
+        (asked == CONF_DEVICE_AUTO && count_gpus() >= (int)conf_i64(conf, CONF_N_GPU_EACH_NODE));
     return is_cuda ? "cuda" : "cpu";
 }

@@ -49,10 +49,10 @@ static enum status add_worker(const struct memory_check *f, const struct trainer
     return ST_OK;
 }
 
-/* measure — returns the need of the node: its first worker, which may hold a copy for checkpoints,
- * and the others. For a GPU, returns the need of the GPU's own worker. */
-static enum status measure(const struct memory_check *f, const struct trainer_config *c,
-                           struct comm_place at, struct need *out)
+/* compute_need — returns the need of the node: its first worker, which may hold a copy for
+ * checkpoints, and the others. For a GPU, returns the need of the GPU's own worker. */
+static enum status compute_need(const struct memory_check *f, const struct trainer_config *c,
+                                struct comm_place at, struct need *out)
 {
     struct need need = {.sum = 0};
     TRY(add_worker(f, c, at, 1, &need));
@@ -81,7 +81,7 @@ bool memory_check_fits(const struct memory_check *f, const struct trainer_config
                        struct comm_place at)
 {
     struct need need;
-    if (measure(f, c, at, &need) != ST_OK) {
+    if (compute_need(f, c, at, &need) != ST_OK) {
         status_clear();
         return false;
     }
@@ -236,9 +236,9 @@ static enum status take_way(const struct memory_check *f, struct trainer_config 
     return ST_OK;
 }
 
-/* check — returns ST_OK, or logs the table and fails with a message that lists settings that
+/* check_memory — returns ST_OK, or logs the table and fails with a message that lists settings that
  * fit. */
-static enum status check(const struct memory_check *f, const struct trainer_config *asked)
+static enum status check_memory(const struct memory_check *f, const struct trainer_config *asked)
 {
     struct trainer_config config = *asked;
     const struct trainer_config *c = &config;
@@ -246,7 +246,7 @@ static enum status check(const struct memory_check *f, const struct trainer_conf
     struct text would = {.limit = 768};
     char why[384];
     TRY(take_way(f, &config));
-    TRY(measure(f, c, f->place.at, &need));
+    TRY(compute_need(f, c, f->place.at, &need));
     enum status st = compare_memory(f, &need, why, sizeof why);
     int workers_n = f->is_device ? 1 : f->place.at.locals;
     if (st != ST_OK && is_only_warned(f, &need, why))
@@ -302,9 +302,10 @@ static void limit_each(struct memory_check *f)
         f->each_bytes /= 2;
 }
 
-/* rounding — returns the bytes to which NCCL's allocator rounds. No rank uses NCCL if this node has
- * no NCCL library; if BACKEND=nccl needs it, opening the comm reports the missing library. */
-static int64_t rounding(const struct memory_check *f, const struct dev_info *info)
+/* find_nccl_rounding — returns the bytes to which NCCL's allocator rounds. No rank uses NCCL if
+ * this node has no NCCL library; if BACKEND=nccl needs it, opening the comm reports the missing
+ * library. */
+static int64_t find_nccl_rounding(const struct memory_check *f, const struct dev_info *info)
 {
     const struct nccl_lib *nccl;
     if (f->place.at.ranks == 1 || !f->place.stays_on_device)
@@ -319,7 +320,7 @@ static void read_device(struct memory_check *f, const struct dev *dev)
 {
     struct dev_info info;
     dev_info(dev, &info);
-    f->place.rounding_bytes = rounding(f, &info);
+    f->place.rounding_bytes = find_nccl_rounding(f, &info);
     f->is_device = true;
     /* the plan includes the GPU libraries, which have already allocated most of their memory */
     f->free_bytes = info.free_bytes < 0 ? -1 : info.free_bytes + MEMORY_PLAN_GPU_LIBRARIES_BYTES;
@@ -351,7 +352,7 @@ enum status memory_check_train(const struct conf *conf)
     set_place(&f, 0, is_discrete);
     read_host(&f);
     limit_each(&f);
-    return check(&f, &config);
+    return check_memory(&f, &config);
 }
 
 enum status memory_check_device(const struct conf *conf, const struct trainer_config *config,
@@ -362,7 +363,7 @@ enum status memory_check_device(const struct conf *conf, const struct trainer_co
         return ST_OK;
     set_place(&f, worker_i, true);
     read_device(&f, dev);
-    return check(&f, config);
+    return check_memory(&f, config);
 }
 
 /* place_of — sets the place of a worker's GPU, or of the node's first worker for all workers in
@@ -383,7 +384,7 @@ enum status memory_check_need(const struct conf *conf, const struct trainer_conf
     struct memory_check f = {.conf = conf};
     struct need need;
     place_of(&f, worker_i, dev);
-    TRY(measure(&f, config, f.place.at, &need));
+    TRY(compute_need(&f, config, f.place.at, &need));
     *bytes_out = need.sum;
     return ST_OK;
 }

@@ -273,10 +273,10 @@ static enum status log_choice(const struct plan_choice *c, const struct plan_dec
 
 /* ---- for a generation ---- */
 
-/* vote — votes and decides. A rank that fails sends its failure instead of its votes, and reports
- * its own error. */
-static enum status vote(struct plan_choice *c, struct comm *comm, float *votes,
-                        struct plan_decision *out)
+/* vote_on_ways — votes and decides. A rank that fails sends its failure instead of its votes, and
+ * reports its own error. */
+static enum status vote_on_ways(struct plan_choice *c, struct comm *comm, float *votes,
+                                struct plan_decision *out)
 {
     enum status st = plan_choice_vote(&c->ways, fits_here, c, votes);
     if (st == ST_OK)
@@ -290,8 +290,8 @@ static enum status vote(struct plan_choice *c, struct comm *comm, float *votes,
     return st;
 }
 
-static enum status choose(struct plan_choice *c, struct comm *comm, struct trainer_config *config,
-                          struct plan_way *last)
+static enum status choose_way(struct plan_choice *c, struct comm *comm,
+                              struct trainer_config *config, struct plan_way *last)
 {
     struct plan_decision got;
     const bool is_alone = !is_common(&c->asked, &c->ways);
@@ -299,7 +299,7 @@ static enum status choose(struct plan_choice *c, struct comm *comm, struct train
     float *votes = memory_new((size_t)c->ways.n + (size_t)(is_alone ? 1 : comm_place(comm)->ranks),
                               sizeof *votes);
     memory_check_offer(c->conf, c->worker_i, c->dev, &c->offer);
-    enum status st = vote(c, is_alone ? NULL : comm, votes, &got);
+    enum status st = vote_on_ways(c, is_alone ? NULL : comm, votes, &got);
     free(votes);
     TRY(st);
     struct plan_way way = plan_choice_way(&c->ways, got.way);
@@ -339,7 +339,7 @@ enum status plan_choice_make(const struct conf *conf, struct comm *comm, const s
     if (!is_shard_open(&c.ways)) /* a single way is no choice */
         c.asked.store.shard = c.ways.shard[0];
     if (c.ways.n > 1)
-        return choose(&c, comm, config, last);
+        return choose_way(&c, comm, config, last);
     *last = plan_choice_way(&c.ways, 0);
     plan_choice_set(&config->step, *last);
     return ST_OK;

@@ -128,8 +128,8 @@ static enum status work_on(struct outcome *outcome, const struct question *quest
     return st;
 }
 
-static enum status work(struct outcome *outcome, const struct question *question, int rank,
-                        int shm_fd)
+static enum status run_rank(struct outcome *outcome, const struct question *question, int rank,
+                            int shm_fd)
 {
     struct dev *dev = NULL;
     struct dev_info info;
@@ -144,8 +144,8 @@ static enum status work(struct outcome *outcome, const struct question *question
     return st;
 }
 
-/* await — waits for the workers. If a worker fails, the others are aborted. */
-static enum status await(struct outcome *outcome, int started)
+/* wait_for_workers — waits for the workers. If a worker fails, the others are aborted. */
+static enum status wait_for_workers(struct outcome *outcome, int started)
 {
     enum status st = ST_OK;
     for (int i = 0; i < started;) {
@@ -167,7 +167,7 @@ static enum status await(struct outcome *outcome, int started)
     return st;
 }
 
-static enum status measure(struct outcome *outcome, const struct question *question)
+static enum status run_workers(struct outcome *outcome, const struct question *question)
 {
     int shm_fd = memfd_create("convoy-bench", MFD_CLOEXEC), started = 0;
     if (shm_fd < 0)
@@ -179,7 +179,7 @@ static enum status measure(struct outcome *outcome, const struct question *quest
         if (pid == 0) {
             /* The child process never returns: it logs its failure and exits here. */
             process_bind_to(parent);
-            st = work(outcome, question, started, shm_fd);
+            st = run_rank(outcome, question, started, shm_fd);
             if (st != ST_OK && !atomic_exchange(&outcome->aborted, true))
                 LOG_ERROR("worker %d: %s", started, status_message());
             _exit(status_exit_code(st));
@@ -192,7 +192,7 @@ static enum status measure(struct outcome *outcome, const struct question *quest
     close(shm_fd);
     if (st != ST_OK)
         atomic_store(&outcome->aborted, true);
-    enum status ended = await(outcome, started);
+    enum status ended = wait_for_workers(outcome, started);
     return st != ST_OK ? st : ended;
 }
 
@@ -268,7 +268,7 @@ static bool takes_gpus(const struct conf *conf)
            (conf_is_set(conf, CONF_N_GPU_EACH_NODE) || device_workers(conf) > 1);
 }
 
-static int workers(const struct conf *conf, bool is_gpu)
+static int count_workers(const struct conf *conf, bool is_gpu)
 {
     int asked = (int)conf_i64(conf, CONF_N_GPU_EACH_NODE), cores = thread_pool_cores();
     if (conf_is_set(conf, CONF_N_GPU_EACH_NODE))
@@ -354,7 +354,7 @@ enum status bench_main(const struct conf *conf)
             "BACKEND=nccl (%s) moves numbers between GPUs, and DEVICE=%s finds no two here; "
             "DEVICE=cuda says what is missing, BACKEND=auto measures the CPU's memory",
             conf_source(conf, CONF_BACKEND), conf_text(conf, CONF_DEVICE));
-    const int ranks = workers(conf, is_gpu);
+    const int ranks = count_workers(conf, is_gpu);
     /* The largest buffer for which the buffers of all workers together need at most half of the
      * free memory. */
     const int64_t pages = sysconf(_SC_AVPHYS_PAGES), page = sysconf(_SC_PAGESIZE);
@@ -383,7 +383,7 @@ enum status bench_main(const struct conf *conf)
                  (long long)(what.bytes_max >> 20), ranks);
     struct text out = {0};
     int64_t wrong = 0;
-    enum status st = measure(outcome, &question);
+    enum status st = run_workers(outcome, &question);
     if (st == ST_OK && conf_i64(conf, CONF_JSON) != 0)
         st = write_json(outcome, ranks, &out);
     else if (st == ST_OK)

@@ -142,7 +142,7 @@ static void show_settings(struct text *t, const char *json)
     cJSON_Delete(root);
 }
 
-static void show(struct text *t, const struct checkpoint_dir *f)
+static void show_text(struct text *t, const struct checkpoint_dir *f)
 {
     char word[64];
     text_add(t, "folder      %s\n", f->dir);
@@ -260,7 +260,7 @@ enum status checkpoint_status_main(const char *dir, bool as_json)
             read_end(f);
     }
     if (st == ST_OK && (f->steps_n + f->damage.n > 0 || f->history)) {
-        (as_json ? show_json : show)(&shown, f);
+        (as_json ? show_json : show_text)(&shown, f);
         st = print_text(&shown);
     }
     if (st == ST_OK)

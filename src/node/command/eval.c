@@ -284,26 +284,26 @@ static bool seeing(void *arg, int64_t done, int64_t total)
     return go_on(arg, "evaluated windows", done, total);
 }
 
-static double percent(double sum, int64_t n) { return n > 0 ? 100 * sum / (double)n : NAN; }
+static double to_percent(double sum, int64_t n) { return n > 0 ? 100 * sum / (double)n : NAN; }
 
 static void add_sums(cJSON *out, const struct eval_qa_sums *sums)
 {
     json_add_i64(out, "questions", sums->n);
-    add_exact(out, "exact_match", percent(sums->exact, sums->n));
-    add_exact(out, "f1", percent(sums->f1, sums->n));
+    add_exact(out, "exact_match", to_percent(sums->exact, sums->n));
+    add_exact(out, "f1", to_percent(sums->f1, sums->n));
 }
 
 static enum status print_scores(const struct eval *e, const struct eval_qa_result *r)
 {
     struct text line = {0};
     const bool is_v2 = r->rules == SQUAD_SCORE_RULES_V2;
-    text_add(&line, "exact match %.2f%%  f1 %.2f%%", percent(r->all.exact, r->all.n),
-             percent(r->all.f1, r->all.n));
+    text_add(&line, "exact match %.2f%%  f1 %.2f%%", to_percent(r->all.exact, r->all.n),
+             to_percent(r->all.f1, r->all.n));
     if (is_v2)
         text_add(&line, "  answerable %.2f%% %.2f%%  unanswerable %.2f%%",
-                 percent(r->has_answer.exact, r->has_answer.n),
-                 percent(r->has_answer.f1, r->has_answer.n),
-                 percent(r->no_answer.exact, r->no_answer.n));
+                 to_percent(r->has_answer.exact, r->has_answer.n),
+                 to_percent(r->has_answer.f1, r->has_answer.n),
+                 to_percent(r->no_answer.exact, r->no_answer.n));
     text_add(&line, "  questions %lld in %lld samples of %lld", (long long)r->all.n,
              (long long)squad_window_count(e->windows), (long long)e->config.step.seq_tokens);
     add_source(e, conf_text(e->conf, CONF_VAL_DATA), &line);
@@ -515,7 +515,7 @@ static enum status measure_choices(struct eval *e)
     return st;
 }
 
-static enum status measure(struct eval *e)
+static enum status run_eval(struct eval *e)
 {
     if (!conf_text(e->conf, CONF_VAL_DATA)[0])
         return FAIL(ST_BAD_SETTING,
@@ -535,7 +535,7 @@ enum status eval_main(const struct conf *conf)
 {
     struct eval e = {.conf = conf, .told_ms = clock_ms()};
     process_note_signals(true);
-    enum status st = measure(&e);
+    enum status st = run_eval(&e);
     if (st != ST_OK && process_noted() != 0)
         st = process_fail_noted("nothing", "measured");
     step_close(e.step);

@@ -51,8 +51,8 @@ static void add_score(struct eval_qa_sums *sums, const struct squad_score *score
     sums->f1 += score->f1;
 }
 
-/* finish — scores a question after all its windows were computed. */
-static enum status finish(struct questions *q)
+/* score_question — scores a question after all its windows were computed. */
+static enum status score_question(struct questions *q)
 {
     const struct squad_example *example = squad_example(q->config->squad, q->example_i);
     struct squad_score_text answer = answer_of(q);
@@ -97,7 +97,7 @@ static enum status run_batch(struct questions *q, int64_t first)
         const struct squad_window *w = squad_window_get(c->windows, first + i);
         int64_t null_i = q->result->rules == SQUAD_SCORE_RULES_V2 ? 0 : -1;
         for (; q->example_i < w->example_i; q->example_i++) {
-            TRY(finish(q));
+            TRY(score_question(q));
             squad_span_begin(&q->best);
         }
         squad_span_window(&q->best, first + i, q->logits + i * t * 2, w->context_at,
@@ -124,7 +124,7 @@ static enum status run_all(struct questions *q)
         TRY(run_batch(q, first));
     }
     for (; q->example_i < squad_examples(c->squad); q->example_i++) {
-        TRY(finish(q));
+        TRY(score_question(q));
         squad_span_begin(&q->best);
     }
     return ST_OK;

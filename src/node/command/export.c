@@ -288,7 +288,7 @@ static enum status write_tokenizer(struct export *ex)
     return ST_OK;
 }
 
-static enum status run(struct export *ex, const char *from, const char *to)
+static enum status export_model(struct export *ex, const char *from, const char *to)
 {
     char count[32];
     struct memory_plan plan;
@@ -355,7 +355,7 @@ enum status export_main(const struct conf *conf)
         return FAIL(
             ST_BAD_SETTING,
             "where should the Hugging Face folder go? set TO to a folder that is not there yet");
-    enum status st = run(&ex, from, to);
+    enum status st = export_model(&ex, from, to);
     memory_check_log_peak();
     for (int i = 0; i < ex.files_n; i++)
         text_free(&ex.text[i]);

@@ -40,8 +40,8 @@ struct writer {
 
 /* ---- prompt and text ---- */
 
-/* show — prints the bytes of one token, as far as they are whole characters. */
-static enum status show(struct writer *w, int32_t token)
+/* print_token — prints the bytes of one token, as far as they are whole characters. */
+static enum status print_token(struct writer *w, int32_t token)
 {
     size_t n = 0;
     const uint8_t *bytes = tokenizer_bytes(w->tokenizer, (uint32_t)token, &n);
@@ -123,13 +123,14 @@ static enum status write_text(struct writer *w, const struct conf *conf, int64_t
         if (is_end(w, token))
             break;
         w->tokens[w->tokens_n++] = token;
-        TRY(show(w, token));
+        TRY(print_token(w, token));
     }
     TRY(print_bytes(w->held, w->held_n));
     return print_bytes("\n", 1);
 }
 
-static enum status run(struct writer *w, struct model_source *source, const struct conf *conf)
+static enum status generate_text(struct writer *w, struct model_source *source,
+                                 const struct conf *conf)
 {
     int64_t more = conf_i64(conf, CONF_TOKENS);
     if (more > TOKENS_MAX)
@@ -179,7 +180,7 @@ enum status generate_main(const struct conf *conf)
 {
     struct model_source source = {.ckpt = NULL};
     struct writer *w = memory_new(1, sizeof *w);
-    enum status st = run(w, &source, conf);
+    enum status st = generate_text(w, &source, conf);
     decoder_close(w->decoder);
     dev_close(w->dev);
     tokenizer_close(w->tokenizer);

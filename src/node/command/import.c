@@ -124,7 +124,8 @@ static enum status keep_tokenizer(struct import *in)
     return in->settings.overflow ? FAIL(ST_RETRY, "out of memory: the settings") : ST_OK;
 }
 
-static enum status save(struct import *in, struct ckpt_lock *lock, char *path, size_t path_cap)
+static enum status save_checkpoint(struct import *in, struct ckpt_lock *lock, char *path,
+                                   size_t path_cap)
 {
     struct ckpt_meta meta = {.seed = in->seed};
     TRY(load_dims_json(&in->dims, meta.model_json, sizeof meta.model_json));
@@ -151,7 +152,7 @@ static enum status write_locked(struct import *in, struct ckpt_lock *lock, char 
     bool had_tokenizer = file_exists(tokenizer);
     enum status st = keep_tokenizer(in);
     if (st == ST_OK)
-        st = save(in, lock, path, path_cap);
+        st = save_checkpoint(in, lock, path, path_cap);
     if (st != ST_OK && !had_tokenizer) {
         /* Remove the tokenizer while the lock is held: after that, it may belong to another
          * process. ckpt_save leaves no files. */
@@ -164,7 +165,7 @@ static enum status write_locked(struct import *in, struct ckpt_lock *lock, char 
     return st;
 }
 
-static enum status run(struct import *in, const struct conf *conf)
+static enum status import_model(struct import *in, const struct conf *conf)
 {
     char path[FILE_PATH_MAX], count[32];
     if (!weights_are_at(in->from)) {
@@ -233,7 +234,7 @@ enum status import_main(const struct conf *conf)
         return FAIL(
             ST_BAD_SETTING,
             "where should the checkpoint go? set TO to a folder, later the run's CHECKPOINT_DIR");
-    enum status st = run(&in, conf);
+    enum status st = import_model(&in, conf);
     memory_check_log_peak();
     weights_close(in.weights);
     param_table_free(&in.table);

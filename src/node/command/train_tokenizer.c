@@ -114,7 +114,7 @@ static void add_token(struct lists *lists, const struct bpe_train *train, uint32
     }
 }
 
-static enum status fill(struct lists *lists, const struct bpe_train *train)
+static enum status fill_lists(struct lists *lists, const struct bpe_train *train)
 {
     const struct bpe_train_merge *merge = bpe_train_merges(train, &lists->merges_n);
     lists->n = bpe_train_tokens(train) + 1;
@@ -184,7 +184,7 @@ static enum status write_lists(const struct lists *lists, const char *folder)
 
 /* ---- the command ---- */
 
-static enum status check(const struct conf *conf, uint32_t *vocab)
+static enum status check_settings(const struct conf *conf, uint32_t *vocab)
 {
     const char *data = conf_text(conf, CONF_DATA);
     const int64_t wish = conf_i64(conf, CONF_VOCAB);
@@ -213,7 +213,7 @@ static enum status check(const struct conf *conf, uint32_t *vocab)
     return ST_OK;
 }
 
-static enum status run(const struct conf *conf, struct bpe_train *train, uint32_t vocab)
+static enum status make_tokenizer(const struct conf *conf, struct bpe_train *train, uint32_t vocab)
 {
     int64_t bytes, tokens;
     TRY(count_words(conf, train));
@@ -223,7 +223,7 @@ static enum status run(const struct conf *conf, struct bpe_train *train, uint32_
         return FAIL(ST_BAD_DATA, "%s holds no text; check the path", conf_text(conf, CONF_DATA));
     const char *folder = conf_text(conf, CONF_OUT);
     struct lists lists = {.n = 0};
-    enum status st = fill(&lists, train);
+    enum status st = fill_lists(&lists, train);
     if (st == ST_OK)
         st = write_lists(&lists, folder);
     text_free(&lists.chars);
@@ -236,10 +236,10 @@ enum status train_tokenizer_main(const struct conf *conf)
 {
     const int64_t began_ms = clock_ms();
     uint32_t vocab = 0;
-    TRY(check(conf, &vocab));
+    TRY(check_settings(conf, &vocab));
     struct bpe_train *train = bpe_train_open(PRETOKEN_KIND_GPT2);
     process_note_signals(false);
-    enum status st = run(conf, train, vocab);
+    enum status st = make_tokenizer(conf, train, vocab);
     if (st != ST_OK && process_noted() != 0)
         st = process_fail_noted(conf_text(conf, CONF_OUT), "not written");
     if (st == ST_OK) {

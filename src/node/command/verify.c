@@ -86,14 +86,14 @@ static enum status read_checkpoint(void *arg, int64_t step, const struct ckpt *c
 
 /* ---- output ---- */
 
-static const char *plural(int64_t n) { return n == 1 ? "" : "s"; }
+static const char *plural_suffix(int64_t n) { return n == 1 ? "" : "s"; }
 
 static void show_skipped(struct text *t, const struct ledger_audit *a, enum ledger_outcome outcome,
                          const char *why)
 {
     if (a->steps[outcome] > 0)
         text_add(t, "skipped     %" PRId64 " step%s, %" PRId64 " samples: %s\n", a->steps[outcome],
-                 plural(a->steps[outcome]), a->samples[outcome], why);
+                 plural_suffix(a->steps[outcome]), a->samples[outcome], why);
 }
 
 /* show_epochs — shows the number of passes over the data, and how many samples the last pass
@@ -135,14 +135,14 @@ static void show_provenance(struct text *t, const struct verify *v)
     chart_strip_controls(root);
     const cJSON *device, *devices = cJSON_GetObjectItemCaseSensitive(root, "devices");
     text_add(t, "made by     convoy %s, %.0f worker%s:", json_text(root, "version"),
-             json_number(root, "ranks"), plural((int64_t)json_number(root, "ranks")));
+             json_number(root, "ranks"), plural_suffix((int64_t)json_number(root, "ranks")));
     cJSON_ArrayForEach(device, devices)
         text_add(t, " %s", cJSON_IsString(device) ? device->valuestring : "?");
     text_add(t, "\n");
     cJSON_Delete(root);
 }
 
-static void show(struct text *t, const struct verify *v)
+static void show_text(struct text *t, const struct verify *v)
 {
     const struct ledger_audit *a = &v->audit;
     const int64_t applied = a->steps[LEDGER_OUTCOME_APPLIED];
@@ -151,7 +151,7 @@ static void show(struct text *t, const struct verify *v)
         return;
     }
     text_add(t, "ledger      %s: %" PRId64 " generation%s%s\n", v->path, a->generations,
-             plural(a->generations), a->is_torn ? "; its last line is incomplete" : "");
+             plural_suffix(a->generations), a->is_torn ? "; its last line is incomplete" : "");
     if (a->last < a->first)
         text_add(t, "steps       no step after step %" PRId64 "\n", a->last);
     else
@@ -162,19 +162,19 @@ static void show(struct text *t, const struct verify *v)
                  : a->reordered > 0 ? ": each number exactly once"
                                     : ": every sample exactly once");
     show_epochs(t, v);
-    text_add(t, "applied     %" PRId64 " step%s, %" PRId64 " samples\n", applied, plural(applied),
-             a->samples[LEDGER_OUTCOME_APPLIED]);
+    text_add(t, "applied     %" PRId64 " step%s, %" PRId64 " samples\n", applied,
+             plural_suffix(applied), a->samples[LEDGER_OUTCOME_APPLIED]);
     show_skipped(t, a, LEDGER_OUTCOME_SPIKE, "loss or norm far above their history");
     show_skipped(t, a, LEDGER_OUTCOME_NOT_FINITE, "loss or norm not finite");
     if (a->again > 0)
         text_add(t, "done again  %" PRId64 " step%s, after a return to a checkpoint before\n",
-                 a->again, plural(a->again));
+                 a->again, plural_suffix(a->again));
     if (a->data_changes > 0)
         text_add(t, "data        changed %" PRId64 " time%s between generations\n", a->data_changes,
-                 plural(a->data_changes));
+                 plural_suffix(a->data_changes));
     if (v->audit.checkpoints_n > 0)
         text_add(t, "weights     of %d checkpoint%s; %d kept%s\n", v->audit.checkpoints_n,
-                 plural(v->audit.checkpoints_n), v->compared_n,
+                 plural_suffix(v->audit.checkpoints_n), v->compared_n,
                  v->problem[0] ? "" : ", with the checksums that were written");
     show_provenance(t, v);
 }
@@ -217,8 +217,8 @@ static void show_json(struct text *t, const struct verify *v)
              v->problem[0] ? quoted : "null");
 }
 
-/* verify — runs the audit. v is empty. */
-static enum status verify(const char *dir, bool as_json, struct verify *v)
+/* verify_run — runs the audit. v is empty. */
+static enum status verify_run(const char *dir, bool as_json, struct verify *v)
 {
     struct text shown = {0};
     v->step = -1;
@@ -241,7 +241,7 @@ static enum status verify(const char *dir, bool as_json, struct verify *v)
                     v->path, a->end, v->step, v->samples);
     else
         text_copy(v->problem, sizeof v->problem, v->damage.first);
-    (as_json ? show_json : show)(&shown, v);
+    (as_json ? show_json : show_text)(&shown, v);
     if (!as_json && v->damage.n > 0)
         text_add_bytes(&shown, v->damage.lines.data, v->damage.lines.len);
     TRY(print_text(&shown));
@@ -253,7 +253,7 @@ static enum status verify(const char *dir, bool as_json, struct verify *v)
 enum status verify_main(const char *dir, bool as_json)
 {
     struct verify *v = memory_new(1, sizeof *v);
-    enum status st = verify(dir, as_json, v);
+    enum status st = verify_run(dir, as_json, v);
     ledger_audit_free(&v->audit);
     damage_list_free(&v->damage);
     free(v);

@@ -26,7 +26,7 @@
 
 #define NODE_INTERFACE "eth0"
 
-static enum status refuse(const char *what)
+static enum status fail_with_errno(const char *what)
 {
     return FAIL(ST_RETRY, "%s: %s", what, strerror(errno));
 }
@@ -39,8 +39,8 @@ struct request {
     char attributes[256];
 };
 
-/* add — appends an attribute and returns it, for an attribute that holds others. */
-static struct rtattr *add(struct request *r, int type, const void *data, size_t n)
+/* add_attribute — appends an attribute and returns it, for an attribute that holds others. */
+static struct rtattr *add_attribute(struct request *r, int type, const void *data, size_t n)
 {
     struct rtattr *at = (struct rtattr *)((char *)r + NLMSG_ALIGN(r->head.nlmsg_len));
     ASSERT(NLMSG_ALIGN(r->head.nlmsg_len) + RTA_SPACE(n) <= sizeof *r);
@@ -52,7 +52,7 @@ static struct rtattr *add(struct request *r, int type, const void *data, size_t 
     return at;
 }
 
-static void end(struct request *r, struct rtattr *at)
+static void end_attribute(struct request *r, struct rtattr *at)
 {
     at->rta_len = (unsigned short)((char *)r + r->head.nlmsg_len - (char *)at);
 }
@@ -65,16 +65,16 @@ static void set_pair(struct request *r, const char *peer_name, int peer_namespac
         .head = {.nlmsg_len = NLMSG_LENGTH(sizeof r->info),
                  .nlmsg_type = RTM_NEWLINK,
                  .nlmsg_flags = NLM_F_REQUEST | NLM_F_CREATE | NLM_F_EXCL | NLM_F_ACK}};
-    add(r, IFLA_IFNAME, NODE_INTERFACE, sizeof NODE_INTERFACE);
-    struct rtattr *link = add(r, IFLA_LINKINFO, NULL, 0);
-    add(r, IFLA_INFO_KIND, "veth", 4);
-    struct rtattr *data = add(r, IFLA_INFO_DATA, NULL, 0);
-    struct rtattr *peer = add(r, VETH_INFO_PEER, &peer_info, sizeof peer_info);
-    add(r, IFLA_IFNAME, peer_name, strlen(peer_name) + 1);
-    add(r, IFLA_NET_NS_FD, &peer_namespace, sizeof peer_namespace);
-    end(r, peer);
-    end(r, data);
-    end(r, link);
+    add_attribute(r, IFLA_IFNAME, NODE_INTERFACE, sizeof NODE_INTERFACE);
+    struct rtattr *link = add_attribute(r, IFLA_LINKINFO, NULL, 0);
+    add_attribute(r, IFLA_INFO_KIND, "veth", 4);
+    struct rtattr *data = add_attribute(r, IFLA_INFO_DATA, NULL, 0);
+    struct rtattr *peer = add_attribute(r, VETH_INFO_PEER, &peer_info, sizeof peer_info);
+    add_attribute(r, IFLA_IFNAME, peer_name, strlen(peer_name) + 1);
+    add_attribute(r, IFLA_NET_NS_FD, &peer_namespace, sizeof peer_namespace);
+    end_attribute(r, peer);
+    end_attribute(r, data);
+    end_attribute(r, link);
 }
 
 /* send_request — sends a request; errno is the kernel's answer. */
@@ -161,10 +161,10 @@ static enum status become_owner(void)
     text_format(uids, sizeof uids, "%u %u 1", uid, uid);
     text_format(gids, sizeof gids, "%u %u 1", gid, gid);
     if (unshare(CLONE_NEWUSER) != 0)
-        return refuse("no user namespace can be made");
+        return fail_with_errno("no user namespace can be made");
     if (!write_file("/proc/self/setgroups", "deny") || !write_file("/proc/self/uid_map", uids) ||
         !write_file("/proc/self/gid_map", gids))
-        return refuse("the user of a new namespace cannot be set");
+        return fail_with_errno("the user of a new namespace cannot be set");
     return ST_OK;
 }
 
@@ -185,11 +185,11 @@ static enum status enter_hub(int *hub_out)
     if (unshare(CLONE_NEWNET) != 0) {
         TRY(become_owner());
         if (unshare(CLONE_NEWNET) != 0)
-            return refuse("no network namespace can be made");
+            return fail_with_errno("no network namespace can be made");
     }
     if ((*hub_out = own_namespace()) < 0 || !set_loopback() ||
         !write_file("/proc/sys/net/ipv4/ip_forward", "1"))
-        return refuse("a network namespace cannot be set up");
+        return fail_with_errno("a network namespace cannot be set up");
     return ST_OK;
 }
 
@@ -199,12 +199,12 @@ static enum status set_node_end(int node, const char *peer, int hub)
     struct request r;
     set_pair(&r, peer, hub);
     if (!send_request(&r))
-        return refuse("no pair of virtual Ethernet interfaces can be made");
+        return fail_with_errno("no pair of virtual Ethernet interfaces can be made");
     int fd = any_socket();
     bool is_set = fd >= 0 && set_up(fd, "lo", true) &&
                   set_interface(fd, NODE_INTERFACE, address_of(node, false)) &&
                   set_default_route(fd, address_of(node, true));
-    enum status st = is_set ? ST_OK : refuse("a virtual interface cannot be set up");
+    enum status st = is_set ? ST_OK : fail_with_errno("a virtual interface cannot be set up");
     if (fd >= 0)
         close(fd);
     return st;
@@ -219,13 +219,13 @@ static enum status add_node(int node, int hub, int *namespace_out)
     char peer[16];
     name_of(node, peer);
     if (unshare(CLONE_NEWNET) != 0 || (*namespace_out = own_namespace()) < 0)
-        return refuse("no network namespace can be made");
+        return fail_with_errno("no network namespace can be made");
     TRY(set_node_end(node, peer, hub));
     if (setns(hub, CLONE_NEWNET) != 0)
-        return refuse("a network namespace cannot be entered");
+        return fail_with_errno("a network namespace cannot be entered");
     int fd = any_socket();
     bool is_set = fd >= 0 && set_interface(fd, peer, address_of(node, true));
-    enum status st = is_set ? ST_OK : refuse("a virtual interface cannot be set up");
+    enum status st = is_set ? ST_OK : fail_with_errno("a virtual interface cannot be set up");
     if (fd >= 0)
         close(fd);
     return st;
@@ -259,7 +259,7 @@ enum status rehearse_net_try(void)
     char why[256];
     int ends[2], wait_status = 0;
     if (pipe2(ends, O_CLOEXEC) != 0)
-        return refuse("no pipe can be opened");
+        return fail_with_errno("no pipe can be opened");
     pid_t pid = fork();
     if (pid == 0) {
         /* The child tries it, and sends the reason why it failed, or an empty text. */
@@ -271,7 +271,7 @@ enum status rehearse_net_try(void)
     ssize_t n = pid < 0 ? 0 : read(ends[0], why, sizeof why - 1);
     close(ends[0]);
     if (pid < 0)
-        return refuse("no process can be started");
+        return fail_with_errno("no process can be started");
     while (waitpid(pid, &wait_status, 0) < 0 && errno == EINTR)
         ;
     why[n > 0 ? n : 0] = 0;
@@ -292,7 +292,7 @@ enum status rehearse_net_cut(int node, bool is_cut)
     name_of(node, name);
     int fd = any_socket();
     bool is_done = fd >= 0 && set_up(fd, name, !is_cut);
-    enum status st = is_done ? ST_OK : refuse("a virtual interface cannot be set up");
+    enum status st = is_done ? ST_OK : fail_with_errno("a virtual interface cannot be set up");
     if (fd >= 0)
         close(fd);
     return st;

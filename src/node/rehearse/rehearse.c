@@ -272,7 +272,7 @@ static enum status run_one(struct rehearse *r, bool is_calm, int64_t goal)
     return rehearse_run(&config, is_calm ? r->report.calm : r->report.faulty);
 }
 
-static enum status audit(struct rehearse *r, bool is_calm)
+static enum status audit_ledger(struct rehearse *r, bool is_calm)
 {
     char path[FILE_PATH_MAX + 64];
     text_format(path, sizeof path, "%s/%s/" LEDGER_NAME, r->scratch.path, folder_of(is_calm));
@@ -294,7 +294,7 @@ static enum status run_calm(struct rehearse *r, int64_t *goal_out)
         TRY(leave_out(r, REHEARSE_KIND_FLIP, calm->no_flip));
     if (r->report.mix.weight[REHEARSE_KIND_FLIP] == 0)
         r->report.sentinel_every = 0;
-    TRY(audit(r, true));
+    TRY(audit_ledger(r, true));
     *goal_out = calm->is_complete ? 0 : calm->steps / r->checkpoint_every * r->checkpoint_every;
     if (!calm->is_complete && *goal_out == 0)
         return FAIL(ST_BAD_SETTING,
@@ -315,7 +315,7 @@ static enum status run_faulty(struct rehearse *r, int64_t goal)
         TRY(rehearse_net_open(r->report.nodes_n, &r->net));
     LOG_INFO("the same with a fault each %g s", (double)r->report.every_ms / 1000);
     TRY(run_one(r, false, goal));
-    if (audit(r, false) != ST_OK && r->report.faulty->problem[0] == 0)
+    if (audit_ledger(r, false) != ST_OK && r->report.faulty->problem[0] == 0)
         text_copy(r->report.problem, sizeof r->report.problem, status_message());
     status_clear();
     return ST_OK;
@@ -332,7 +332,7 @@ static bool is_named(const struct rehearse_result *r)
     return true;
 }
 
-static void judge(struct rehearse_report *report, const struct ledger_audit *faulty)
+static void judge_report(struct rehearse_report *report, const struct ledger_audit *faulty)
 {
     const char *problem = "";
     report->is_whole = faulty->steps[LEDGER_OUTCOME_APPLIED] > 0 && faulty->problem[0] == 0;
@@ -383,7 +383,7 @@ static enum status run_both(struct rehearse *r)
         r->report.calm_weights = a->weights, r->report.faulty_weights = b->weights;
         r->report.is_equal = r->report.is_equal && a->weights == b->weights;
     }
-    judge(&r->report, &r->faulty);
+    judge_report(&r->report, &r->faulty);
     struct text out = {0};
     rehearse_report_write(&r->report, conf_i64(r->conf, CONF_JSON) != 0, &out);
     TRY(print_text(&out));
@@ -462,7 +462,7 @@ static void close_scratch(struct scratch *scratch)
 
 /* ---- begin and end ---- */
 
-static enum status rehearse(struct rehearse *r, int argc, char **argv, char **environment)
+static enum status run_rehearsal(struct rehearse *r, int argc, char **argv, char **environment)
 {
     TRY(read_settings(r));
     /* The user's words without the secret: the nodes have a secret of their own. */
@@ -498,7 +498,7 @@ enum status rehearse_main(const struct conf *conf, int argc, char **argv, char *
     struct rehearse *r = memory_new(1, sizeof *r);
     r->conf = conf;
     r->scratch.hold_fd = -1;
-    enum status st = rehearse(r, argc, argv, environment);
+    enum status st = run_rehearsal(r, argc, argv, environment);
     rehearse_net_close(&r->net);
     close_scratch(&r->scratch);
     ledger_audit_free(&r->calm);

@@ -56,8 +56,9 @@ static double step_ms(const struct rehearse_result *r)
     return n > 0 ? span_ms(r) / (double)n : NAN;
 }
 
-/* goodput — returns the time per step of the calm run divided by the time per step with faults. */
-static double goodput(const struct rehearse_report *r)
+/* compute_goodput — returns the time per step of the calm run divided by the time per step with
+ * faults. */
+static double compute_goodput(const struct rehearse_report *r)
 {
     return step_ms(r->calm) / step_ms(r->faulty);
 }
@@ -164,7 +165,7 @@ static cJSON *json_of(const struct rehearse_report *r)
     }
     put_run(root, "calm", r->calm);
     put_run(root, "faulty", r->faulty);
-    json_add_number(root, "goodput", goodput(r));
+    json_add_number(root, "goodput", compute_goodput(r));
     /* otherwise the number is unknown */
     json_add_number(root, "samples_lost", r->is_whole ? 0 : NAN);
     char calm[20], faulty[20];
@@ -207,9 +208,10 @@ void rehearse_report_write(const struct rehearse_report *report, bool as_json, s
     if (report->faulty->unexpected > 0)
         text_add(out, "unexpected   %" PRId64 " times a rank was lost without a fault\n",
                  report->faulty->unexpected);
-    text_add(out, "goodput      %.1f %%%s\n", 100 * goodput(report),
-             goodput(report) > 1 ? ": other work slowed the calm run more than faults the second"
-                                 : "");
+    text_add(out, "goodput      %.1f %%%s\n", 100 * compute_goodput(report),
+             compute_goodput(report) > 1
+                 ? ": other work slowed the calm run more than faults the second"
+                 : "");
     text_add(out, "samples      %s\n",
              report->is_whole ? "none lost: every sample exactly once"
                               : "not every one exactly once");

@@ -50,11 +50,11 @@ struct run {
     int flipped_rank, flipped_node; /* rank and node of the last flip; node -1: replaced since */
 };
 
-static void look(struct run *r);
+static void read_boards(struct run *r);
 
 static bool has_fault(const struct run *r) { return r->fault.kind != REHEARSE_KINDS_N; }
 
-static void fail(struct run *r, const char *what)
+static void set_problem(struct run *r, const char *what)
 {
     if (r->result->problem[0] == 0)
         text_copy(r->result->problem, sizeof r->result->problem, what);
@@ -62,7 +62,7 @@ static void fail(struct run *r, const char *what)
 
 /* ---- faults ---- */
 
-static void hold(struct run *r, bool is_still)
+static void set_still(struct run *r, bool is_still)
 {
     if (r->is_still != is_still)
         rehearse_nodes_signal(r->nodes, r->fault.node, is_still ? SIGSTOP : SIGCONT);
@@ -72,22 +72,23 @@ static void hold(struct run *r, bool is_still)
 static void set_full(struct run *r, bool is_full)
 {
     if (r->is_full != is_full && !rehearse_nodes_limit_files(r->nodes, is_full))
-        fail(r, "the system refuses to limit the files of a node (RLIMIT_FSIZE): leave disk out of "
-                "FAULT_MIX");
+        set_problem(
+            r, "the system refuses to limit the files of a node (RLIMIT_FSIZE): leave disk out of "
+               "FAULT_MIX");
     r->is_full = is_full;
 }
 
 static void set_cut(struct run *r, bool is_cut)
 {
     if (r->is_cut != is_cut && rehearse_net_cut(r->fault.node, is_cut) != ST_OK)
-        fail(r, status_message());
+        set_problem(r, status_message());
     r->is_cut = is_cut;
 }
 
-/* release — ends the temporary effects of a fault. */
-static void release(struct run *r)
+/* end_effects — ends the temporary effects of a fault. */
+static void end_effects(struct run *r)
 {
-    hold(r, false);
+    set_still(r, false);
     set_full(r, false);
     set_cut(r, false);
 }
@@ -124,9 +125,9 @@ static struct rehearse_replica replica_of(const struct board_worker *w)
     return (struct rehearse_replica){w->rank, w->pid, w->replica_elems, w->replica_address};
 }
 
-/* flip — inverts a bit. All nodes are stopped meanwhile, so the last step that was read is the last
- * finished one. */
-static bool flip(struct run *r, const struct rehearse_fault *fault)
+/* flip_bit — inverts a bit. All nodes are stopped meanwhile, so the last step that was read is the
+ * last finished one. */
+static bool flip_bit(struct run *r, const struct rehearse_fault *fault)
 {
     char what[160];
     struct board_worker worker;
@@ -136,7 +137,7 @@ static bool flip(struct run *r, const struct rehearse_fault *fault)
     if (!is_between_saves(r))
         return false; /* checked first, so that nodes are not stopped at each tick */
     signal_all(r, SIGSTOP);
-    look(r);
+    read_boards(r);
     for (int i = 0; i < BOARD_WORKERS_MAX && copy_worker(r, fault->node, i, &worker); i++)
         if (worker.replica_elems > 0 && worker.generation == r->generation)
             replicas[n++] = replica_of(&worker);
@@ -165,7 +166,7 @@ static enum status make_one(struct run *r, const struct rehearse_fault *fault, b
         rehearse_nodes_kill(r->nodes, fault->node);
         return rehearse_nodes_start(r->nodes, fault->node);
     case REHEARSE_KIND_FLIP:
-        *is_made_out = flip(r, fault);
+        *is_made_out = flip_bit(r, fault);
         return ST_OK;
     case REHEARSE_KIND_DISK:
         /* Not shortly before the job's end: the job would fail without its last checkpoint. */
@@ -177,7 +178,7 @@ static enum status make_one(struct run *r, const struct rehearse_fault *fault, b
         set_cut(r, true);
         return ST_OK;
     default:
-        hold(r, true);
+        set_still(r, true);
         return ST_OK;
     }
 }
@@ -197,7 +198,7 @@ static bool is_kept(struct run *r)
     return replaced <= hit;
 }
 
-static enum status make(struct run *r, const struct rehearse_fault *fault)
+static enum status make_fault(struct run *r, const struct rehearse_fault *fault)
 {
     bool is_made;
     struct board_worker worker;
@@ -217,9 +218,9 @@ static enum status make(struct run *r, const struct rehearse_fault *fault)
     return ST_OK;
 }
 
-static void finish(struct run *r, bool is_healed)
+static void finish_fault(struct run *r, bool is_healed)
 {
-    release(r);
+    end_effects(r);
     r->fault.is_healed = is_healed;
     r->fault.is_kept = is_healed && is_kept(r);
     r->result->outcome[r->result->outcomes_n++] = r->fault;
@@ -249,24 +250,24 @@ static int64_t patience_ms(const struct run *r)
     return r->config->heal_ms + (waits ? 3 * r->config->checkpoint_every * step_ms : 0);
 }
 
-static void drive(struct run *r, int64_t now_ms)
+static void drive_fault(struct run *r, int64_t now_ms)
 {
     char text[160];
     int64_t age_ms = now_ms - r->made_ms;
     if (r->fault.kind == REHEARSE_KIND_SLOW) {
         /* The node is stopped half of the time. The fault is over after SLOW_MS if no generation
          * has ended by then. */
-        hold(r, age_ms < SLOW_MS && age_ms / SLOW_PART_MS % 2 == 0);
+        set_still(r, age_ms < SLOW_MS && age_ms / SLOW_PART_MS % 2 == 0);
         if (age_ms >= SLOW_MS && r->fault.measure[REHEARSE_DETECT_MS] < 0)
-            finish(r, true);
+            finish_fault(r, true);
     } else if (r->fault.measure[REHEARSE_DETECT_MS] >= 0)
-        release(r);
+        end_effects(r);
     if (!has_fault(r) || age_ms < patience_ms(r))
         return;
     text_format(text, sizeof text, "fault %d, %s of node %d, has not healed in %lld s",
                 r->result->outcomes_n + 1, rehearse_plan_word(r->fault.kind), r->fault.node,
                 (long long)(age_ms / 1000));
-    fail(r, text);
+    set_problem(r, text);
 }
 
 /* ---- boards ---- */
@@ -331,7 +332,7 @@ static void note_step(struct run *r, const struct board_worker *first, int64_t n
             text_format(text, sizeof text, "FAULT_MIX has flip: %s; or leave it out",
                         result->no_flip);
             result->job = ST_BAD_SETTING;
-            fail(r, text);
+            set_problem(r, text);
         }
     }
     r->step = first->step;
@@ -339,7 +340,7 @@ static void note_step(struct run *r, const struct board_worker *first, int64_t n
         result->steps = r->step, result->last_ms = now_ms;
     if (r->is_renewed && ends_generation(r)) {
         r->fault.measure[REHEARSE_RECOVER_MS] = now_ms - r->made_ms;
-        finish(r, true);
+        finish_fault(r, true);
     }
     r->is_renewed = false;
 }
@@ -355,12 +356,12 @@ static void note_checkpoint(struct run *r, const struct board_checkpoint *last, 
         r->failures = last->failures, r->saves = last->step;
     } else if (r->fault.measure[REHEARSE_DETECT_MS] >= 0 && last->step > r->saves) {
         r->fault.measure[REHEARSE_RECOVER_MS] = now_ms - r->made_ms;
-        finish(r, true);
+        finish_fault(r, true);
     }
 }
 
-/* look — reads the boards of all nodes. */
-static void look(struct run *r)
+/* read_boards — reads the boards of all nodes. */
+static void read_boards(struct run *r)
 {
     struct board_worker first;
     const int64_t now_ms = clock_ms();
@@ -397,7 +398,7 @@ static bool is_replaced(struct run *r, int node, int code)
     r->ended[node] = 0;
     r->fault.named = has_fault(r) ? REHEARSE_NAMED_RIGHT : r->fault.named;
     if (rehearse_nodes_start(r->nodes, node) != ST_OK)
-        fail(r, status_message());
+        set_problem(r, status_message());
     return true;
 }
 
@@ -418,7 +419,7 @@ static void on_end(void *arg, int node, int code)
         board_node_copy(rehearse_nodes_board(r->nodes, node), &last);
     text_format(text, sizeof text, "node %d ended with %d%s%s", node, code,
                 last.error.message[0] ? ": " : "", last.error.message);
-    fail(r, text);
+    set_problem(r, text);
 }
 
 /* ---- the run ---- */
@@ -436,18 +437,18 @@ static bool is_over(struct run *r, int64_t now_ms)
     return r->end_step > 0 && r->step > r->end_step;
 }
 
-static enum status tick(struct run *r)
+static enum status advance_run(struct run *r)
 {
     int64_t now_ms = clock_ms();
     if (r->stop_ms > 0) {
         if (now_ms - r->stop_ms > STOP_MS)
-            fail(r, "the job does not end after SIGTERM");
+            set_problem(r, "the job does not end after SIGTERM");
         return ST_OK;
     }
     if (r->result->first_ms == 0)
         return ST_OK;
     if (has_fault(r)) {
-        drive(r, now_ms);
+        drive_fault(r, now_ms);
         return ST_OK;
     }
     if (!is_over(r, now_ms)) {
@@ -459,14 +460,14 @@ static enum status tick(struct run *r)
         struct rehearse_fault next =
             rehearse_plan_fault(c->seed, &c->mix, c->nodes.nodes_n, c->every_ms, i);
         int64_t age_ms = now_ms - r->result->first_ms;
-        return age_ms >= next.at_ms && age_ms < c->duration_ms ? make(r, &next) : ST_OK;
+        return age_ms >= next.at_ms && age_ms < c->duration_ms ? make_fault(r, &next) : ST_OK;
     }
     r->stop_ms = now_ms;
     rehearse_nodes_signal_first(r->nodes, 0, SIGTERM);
     return ST_OK;
 }
 
-static enum status follow(struct run *r)
+static enum status run_job(struct run *r)
 {
     for (int i = 0; i < r->config->nodes.nodes_n; i++)
         TRY(rehearse_nodes_start(r->nodes, i));
@@ -483,8 +484,8 @@ static enum status follow(struct run *r)
                                       : "SIGHUP");
         }
         rehearse_nodes_poll(r->nodes, TICK_MS);
-        look(r);
-        TRY(tick(r));
+        read_boards(r);
+        TRY(advance_run(r));
     }
     return ST_OK;
 }
@@ -496,9 +497,9 @@ enum status rehearse_run(const struct rehearse_run_config *config, struct rehear
     struct rehearse_nodes_config nodes = config->nodes;
     nodes.on_end = on_end, nodes.arg = &r;
     r.nodes = rehearse_nodes_open(&nodes);
-    enum status st = follow(&r);
+    enum status st = run_job(&r);
     if (has_fault(&r))
-        finish(&r, false);
+        finish_fault(&r, false);
     result->is_complete = r.is_ending && result->problem[0] == 0;
     rehearse_nodes_close(r.nodes);
     return st;

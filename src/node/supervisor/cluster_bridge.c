@@ -65,14 +65,14 @@ struct cluster_bridge {
     int shown_nodes_n, shown_peers_n;
 };
 
-static void report(struct cluster_bridge *b, int64_t now_ms);
+static void report_ranks(struct cluster_bridge *b, int64_t now_ms);
 
 static void report_first_step(struct cluster_bridge *b);
 
-/* lost — reports to the cluster that a worker ended or that its comm failed. worker_i -1: a comm
- * failed. generation: the generation of the loss; 0: before the first one. */
-static void lost(struct cluster_bridge *b, int64_t generation, int worker_i, enum status st,
-                 const char *why)
+/* report_loss — reports to the cluster that a worker ended or that its comm failed. worker_i -1: a
+ * comm failed. generation: the generation of the loss; 0: before the first one. */
+static void report_loss(struct cluster_bridge *b, int64_t generation, int worker_i, enum status st,
+                        const char *why)
 {
     struct board_worker last;
     struct cluster_loss loss = {generation, worker_i, -1, st, why};
@@ -83,7 +83,7 @@ static void lost(struct cluster_bridge *b, int64_t generation, int worker_i, enu
         loss.step = last.step;
     b->is_ready = false;
     report_first_step(b); /* the progress of this generation decides whether the job restarts */
-    report(b, clock_ms());
+    report_ranks(b, clock_ms());
     cluster_worker_lost(b->cluster, &loss);
 }
 
@@ -123,8 +123,8 @@ static void on_world(void *arg, const struct cluster_world *world)
     while (dead < b->workers_n && workers_is_alive(b->config.workers, dead))
         dead++;
     if (dead < b->workers_n || world->ranks_n > b->ranks_n || place.node < 0) {
-        lost(b, b->running, dead < b->workers_n ? dead : -1, ST_RETRY,
-             "a worker ended while the nodes connected");
+        report_loss(b, b->running, dead < b->workers_n ? dead : -1, ST_RETRY,
+                    "a worker ended while the nodes connected");
         return;
     }
     for (int rank = 0; rank < world->ranks_n; rank++) {
@@ -188,7 +188,7 @@ static bool collect_ready(struct cluster_bridge *b)
         if (ready.closed_rank >= 0)
             cluster_closed(b->cluster, ready.after, ready.closed_rank);
         if (b->running && ready.after >= b->running) {
-            lost(b, b->running, -1, ST_PEER, ready.why[0] ? ready.why : "a worker left");
+            report_loss(b, b->running, -1, ST_PEER, ready.why[0] ? ready.why : "a worker left");
             return false;
         }
         is_whole = is_whole && ready.after >= over;
@@ -213,7 +213,7 @@ static void log_missing(struct cluster_bridge *b, int64_t now_ms)
     LOG_INFO("waiting for %s, %lld s", missing, (long long)(waited_ms / 1000));
 }
 
-static void report(struct cluster_bridge *b, int64_t now_ms)
+static void report_ranks(struct cluster_bridge *b, int64_t now_ms)
 {
     struct cluster_rank ranks[CLUSTER_WORKERS_MAX];
     struct board_worker stats;
@@ -349,7 +349,7 @@ void cluster_bridge_tick(struct cluster_bridge *b, int64_t now_ms)
         publish_file_lists(b);
     if (now_ms - b->report_ms >= REPORT_MS) {
         b->report_ms = now_ms;
-        report(b, now_ms);
+        report_ranks(b, now_ms);
         log_missing(b, now_ms);
         report_reached(b, now_ms);
     }
@@ -374,7 +374,7 @@ void cluster_bridge_lost(struct cluster_bridge *b, int worker_i, enum status st,
     if (!b->running && board_ready_copy(b->config.board, worker_i, &ready) && ready.after < over)
         generation = over;
     b->has_fault = b->has_fault || st == ST_FAULT;
-    lost(b, generation, worker_i, st, why);
+    report_loss(b, generation, worker_i, st, why);
 }
 
 void cluster_bridge_stop(struct cluster_bridge *b, enum board_request request)

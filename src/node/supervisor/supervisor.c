@@ -563,7 +563,7 @@ static void close_all(struct supervisor *s)
         close(s->shm_fd);
 }
 
-static enum status run(const struct conf *conf, int argc, char **argv, bool is_check)
+static enum status run_supervisor(const struct conf *conf, int argc, char **argv, bool is_check)
 {
     struct supervisor own = {
         .conf = conf,
@@ -604,10 +604,10 @@ static enum status run(const struct conf *conf, int argc, char **argv, bool is_c
 
 enum status supervisor_main(const struct conf *conf, int argc, char **argv)
 {
-    return run(conf, argc, argv, false);
+    return run_supervisor(conf, argc, argv, false);
 }
 
 enum status supervisor_check_main(const struct conf *conf, int argc, char **argv)
 {
-    return run(conf, argc, argv, true);
+    return run_supervisor(conf, argc, argv, true);
 }

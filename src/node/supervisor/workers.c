@@ -73,7 +73,7 @@ void workers_close(struct workers *workers)
 
 /* ---- start ---- */
 
-static enum status start(struct workers *workers, int worker_i)
+static enum status start_worker(struct workers *workers, int worker_i)
 {
     struct workers_process *worker = &workers->processes[worker_i];
     ASSERTF(worker->pid == 0, "worker %d runs as pid %ld", worker_i, (long)worker->pid);
@@ -97,7 +97,7 @@ enum status workers_start(struct workers *workers)
 {
     for (int i = 0; i < workers->config.workers_n; i++)
         if (!workers->processes[i].pid)
-            TRY(start(workers, i));
+            TRY(start_worker(workers, i));
     return ST_OK;
 }
 
@@ -235,7 +235,7 @@ enum status workers_tick(struct workers *workers, int64_t now_ms)
         if (worker->pid)
             check_worker(workers, i, now_ms);
         else if (worker->start_ms != NEVER && now_ms >= worker->start_ms)
-            TRY(start(workers, i));
+            TRY(start_worker(workers, i));
     }
     return ST_OK;
 }

@@ -37,7 +37,7 @@ static void read_comm(struct comm_heartbeat *heartbeat, struct board_call *call)
         heartbeat->left_ms = now.entered_ms;
 }
 
-static void publish(struct comm_heartbeat *heartbeat)
+static void publish_call(struct comm_heartbeat *heartbeat)
 {
     struct board_call call = {.published_ms = clock_ms(), .refused = messenger_refused()};
     read_comm(heartbeat, &call);
@@ -51,7 +51,7 @@ static void *publish_loop(void *arg)
     pthread_mutex_lock(&heartbeat->thread.lock);
     while (!heartbeat->is_closing) {
         struct timespec until = thread_deadline(EVERY_MS);
-        publish(heartbeat);
+        publish_call(heartbeat);
         pthread_cond_timedwait(&heartbeat->thread.wake, &heartbeat->thread.lock, &until);
     }
     pthread_mutex_unlock(&heartbeat->thread.lock);
@@ -92,6 +92,6 @@ void comm_heartbeat_set_comm(struct comm_heartbeat *heartbeat, const struct comm
     ASSERT(!heartbeat->is_closing && (comm == NULL || heartbeat->comm == NULL));
     read_comm(heartbeat, &last); /* for the time at which its last call was left */
     heartbeat->comm = comm;
-    publish(heartbeat);
+    publish_call(heartbeat);
     pthread_mutex_unlock(&heartbeat->thread.lock);
 }

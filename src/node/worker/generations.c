@@ -114,7 +114,7 @@ static struct comm_config comm_config_of(struct generations *g)
 
 /* ---- connecting the ranks ---- */
 
-static uint64_t mix(uint64_t hash, const void *bytes, size_t n)
+static uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t n)
 {
     for (const uint8_t *at = bytes; n > 0; n--)
         hash = (hash ^ *at++) * UINT64_C(0x100000001b3);
@@ -134,13 +134,14 @@ static uint64_t links_now(int *usable_out)
     for (const struct ifaddrs *at = list; at; at = at->ifa_next) {
         unsigned flags = at->ifa_flags & (IFF_UP | IFF_RUNNING);
         int family = at->ifa_addr ? at->ifa_addr->sa_family : AF_UNSPEC;
-        hash = mix(hash, at->ifa_name, strlen(at->ifa_name));
-        hash = mix(hash, &flags, sizeof flags);
+        hash = hash_bytes(hash, at->ifa_name, strlen(at->ifa_name));
+        hash = hash_bytes(hash, &flags, sizeof flags);
         if (family != AF_INET && family != AF_INET6)
             continue;
         *usable_out += flags == (IFF_UP | IFF_RUNNING) && !(at->ifa_flags & IFF_LOOPBACK);
-        hash = mix(hash, at->ifa_addr,
-                   family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6));
+        hash = hash_bytes(hash, at->ifa_addr,
+                          family == AF_INET ? sizeof(struct sockaddr_in)
+                                            : sizeof(struct sockaddr_in6));
     }
     freeifaddrs(list);
     return hash;

@@ -23,15 +23,15 @@ struct gpu_stats {
     bool is_left;         /* gpu_stats_close no longer waits: the thread frees it */
 };
 
-static void release(struct gpu_stats *stats)
+static void free_stats(struct gpu_stats *stats)
 {
     thread_free(&stats->thread);
     nvml_close(stats->nvml);
     free(stats);
 }
 
-/* publish — publishes one reading. Called with the lock held. */
-static void publish(struct gpu_stats *stats, struct nvml_reading now)
+/* publish_reading — publishes one reading. Called with the lock held. */
+static void publish_reading(struct gpu_stats *stats, struct nvml_reading now)
 {
     if (now.xids > stats->xids)
         LOG_WARN(
@@ -55,7 +55,7 @@ static void *sample_loop(void *arg)
         pthread_mutex_lock(&stats->thread.lock);
         struct timespec until = thread_deadline(stats->every_ms);
         if (!stats->is_closing) {
-            publish(stats, now);
+            publish_reading(stats, now);
             pthread_cond_timedwait(&stats->thread.wake, &stats->thread.lock, &until);
         }
     }
@@ -64,7 +64,7 @@ static void *sample_loop(void *arg)
     pthread_cond_signal(&stats->thread.wake);
     pthread_mutex_unlock(&stats->thread.lock);
     if (is_left)
-        release(stats);
+        free_stats(stats);
     return NULL;
 }
 
@@ -114,5 +114,5 @@ void gpu_stats_close(struct gpu_stats *stats)
         return;
     }
     pthread_join(id, NULL);
-    release(stats);
+    free_stats(stats);
 }

@@ -96,8 +96,9 @@ static bool progress(void *arg, int64_t bytes_done, int64_t bytes_total)
     return !stop_request_is_stop(board_requested(w->board));
 }
 
-/* stopped — returns the status of a stop request, or ST_OK. Called between two parts of loading. */
-static enum status stopped(const struct worker *w)
+/* check_stop_request — returns the status of a stop request, or ST_OK. Called between two parts of
+ * loading. */
+static enum status check_stop_request(const struct worker *w)
 {
     enum board_request request = board_requested(w->board);
     if (!stop_request_is_stop(request))
@@ -150,12 +151,12 @@ static enum status open_feed(struct worker *w, bool is_validation, struct feed *
     enum status st = open_own_or_node0(w, is_validation, &config, out);
     if (st != ST_OK)
         /* a stop during tokenising returns ST_RETRY; return the code of the stop instead */
-        TRY(stopped(w));
+        TRY(check_stop_request(w));
     TRY(config_map_name_setting(st, is_validation));
     if (is_logger(w))
         LOG_INFO("%s %s: %lld samples of %lld tokens", is_validation ? "held-out data" : "data",
                  feed_name(*out), (long long)feed_samples(*out), (long long)config.seq_tokens);
-    return stopped(w);
+    return check_stop_request(w);
 }
 
 static enum status open_device(struct worker *w)
@@ -178,7 +179,7 @@ static enum status open_device(struct worker *w)
     if (info.bus[0])
         TRY(gpu_stats_open(w->board, w->worker_i, info.bus, is_logger(w), GPU_STATS_EVERY_MS,
                            &w->gpu_stats));
-    return stopped(w);
+    return check_stop_request(w);
 }
 
 /* check_weights_tokenizer — checks the tokenizer: the weights of a checkpoint expect the ids on
@@ -473,9 +474,9 @@ static enum status run_generations(struct worker *w,
     return generations_run(&config);
 }
 
-static enum status train(struct worker *w)
+static enum status run_train_command(struct worker *w)
 {
-    TRY(stopped(w));
+    TRY(check_stop_request(w));
     TRY(open_model(w));
     TRY(open_device(w));
     TRY(open_feed(w, false, &w->feed));
@@ -500,10 +501,10 @@ static enum status train(struct worker *w)
     return run_generations(w, run_generation, on_connected);
 }
 
-/* check — runs `check`: checks this node, its device, then all ranks. */
-static enum status check(struct worker *w)
+/* run_check_command — runs `check`: checks this node, its device, then all ranks. */
+static enum status run_check_command(struct worker *w)
 {
-    TRY(stopped(w));
+    TRY(check_stop_request(w));
     publish_phase(w, BOARD_PHASE_CHECKING);
     const struct check_worker_config config = check_config(w);
     TRY(check_worker_open(&config, &w->check));
@@ -560,7 +561,7 @@ enum status worker_main(const struct conf *conf, int worker_i)
     crash_install();
     board_node_copy(w.board, &w.node);
     publish_first(&w);
-    enum status st = w.node.is_check ? check(&w) : train(&w);
+    enum status st = w.node.is_check ? run_check_command(&w) : run_train_command(&w);
     if (!w.node.is_check)
         memory_check_log_peak();
     if (st != ST_OK) {

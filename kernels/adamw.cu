@@ -137,8 +137,8 @@ static void take_spans(const struct optim_span *spans, int64_t spans_n, int64_t 
 }
 
 template <typename Rule>
-static int optim(const struct cuda *cuda, const Rule &rule, const struct optim_span *spans,
-                 int64_t spans_n, bool is_aligned)
+static int launch_spans(const struct cuda *cuda, const Rule &rule, const struct optim_span *spans,
+                        int64_t spans_n, bool is_aligned)
 {
     for (int64_t at = 0; at < spans_n;) {
         struct tiles t = {};
@@ -162,8 +162,8 @@ template <typename Copy> static int adamw_with(const struct cuda *cuda, const st
             (float)(1 - a->beta2), (float)a->eps
     };
     bool is_copy_aligned = (uintptr_t)rule.copy % (4 * sizeof(Copy)) == 0;
-    return optim(cuda, rule, a->spans, a->spans_n,
-                 all_aligned<float>(4, {rule.p, rule.g, rule.m, rule.v}) && is_copy_aligned);
+    return launch_spans(cuda, rule, a->spans, a->spans_n,
+                        all_aligned<float>(4, {rule.p, rule.g, rule.m, rule.v}) && is_copy_aligned);
 }
 
 extern "C" int adamw_cuda(const struct cuda *cuda, const struct adamw *a)
@@ -189,5 +189,5 @@ extern "C" int sgd_cuda(const struct cuda *cuda, const struct sgd *a)
                                   (float)a->momentum};
     if (a->p.dtype != DTYPE_F32 || a->g.dtype != DTYPE_F32 || (rule.m && a->m.dtype != DTYPE_F32))
         return CUDA_REFUSAL_DTYPE;
-    return optim(cuda, rule, a->spans, a->spans_n, true);
+    return launch_spans(cuda, rule, a->spans, a->spans_n, true);
 }

@@ -74,7 +74,7 @@ bwd_row(const struct head *x, const struct keys *keys, const struct group *m, in
     if (drops)
         drop_row(x, keys, m, r, factor);
     for (int64_t j = 0; j < cols; j += VEC_W) {
-        vec y = exp2_vec(vec_fma(score(keys, m, r, p, j), scale, lse)),
+        vec y = exp2_vec(vec_fma(load_scores(keys, m, r, p, j), scale, lse)),
             dy = vec_load(dp + r * BLOCK + j), kept = y;
         if (drops) {
             kept = y * vec_load(factor + j);
@@ -285,7 +285,7 @@ static void bwd_keys(struct bwd_run *r, const struct bwd_head *first, int64_t j)
         struct queries q = queries_of(r, n, x->dp);
         for (q.block = j > q.first ? j : q.first; q.block < end && keys_are_seen(&r->keys, q.block);
              q.block += BLOCK)
-            bwd_block(&h, &r->keys, &q, q.block, least(BLOCK, end - q.block), r->dk, r->dv);
+            bwd_block(&h, &r->keys, &q, q.block, min_i64(BLOCK, end - q.block), r->dk, r->dv);
     }
     if (r->is_later || j < r->q.first) {
         vec_fence();
@@ -359,7 +359,7 @@ static void bwd_heads(struct bwd_run *r)
     for (int64_t row = 0, rows = w->shape.rows; row < rows; row += r->q.n) {
         r->shift = attention_position(own, row) - row;
         r->q.first = row + r->shift;
-        r->q.n = least(w->run_max / r->heads, run_end(own, row, rows) - row);
+        r->q.n = min_i64(w->run_max / r->heads, run_end(own, row, rows) - row);
         bwd_run(r);
     }
 }
@@ -370,13 +370,13 @@ static void bwd_part(void *arg, int part_i, int thread_i)
     int64_t group = w->a->h / w->a->hk, key_head = w->key_first + part_i / w->tasks,
             task = part_i % w->tasks, each = w->tasks > 1 ? w->heads_max : group,
             first = key_head * group + task * each,
-            end = least(first + each, (key_head + 1) * group);
+            end = min_i64(first + each, (key_head + 1) * group);
     struct bwd_run r = bwd_run_of(w, (float *)(void *)w->cpu->scratch[thread_i]);
     r.to = bwd_sums_of(w, key_head, task);
     if (w->a->kv.data)
         bwd_zero(w, key_head * group);
     for (r.bh = first; r.bh < end; r.bh += r.heads) {
-        r.heads = least(w->heads_max, end - r.bh);
+        r.heads = min_i64(w->heads_max, end - r.bh);
         r.is_later = r.bh > first || w->a->kv.data;
         bwd_heads(&r);
     }
@@ -388,7 +388,7 @@ static void bwd_part(void *arg, int part_i, int thread_i)
 static void sum_row(float *to, const float *from, int64_t d, float factor)
 {
     for (int64_t e = 0; e < d; e += VEC_W) {
-        int n = (int)least(VEC_W, d - e);
+        int n = (int)min_i64(VEC_W, d - e);
         vec x = vec_fma(vec_set(1 / factor), vec_load_n(to + e, n), vec_load_n(from + e, n));
         vec_store_n(to + e, n, x * vec_set(factor));
     }
@@ -401,7 +401,7 @@ static void bwd_sum_part(void *arg, int part_i, int thread_i)
     (void)thread_i;
     const struct bwd_work *w = arg;
     int64_t blocks = cpu_parts(w->a->t, BLOCK), key_head = w->key_first + part_i / blocks,
-            first = part_i % blocks * BLOCK, end = least(first + BLOCK, w->a->t), d = w->a->d;
+            first = part_i % blocks * BLOCK, end = min_i64(first + BLOCK, w->a->t), d = w->a->d;
     struct bwd_sums to = bwd_sums_of(w, key_head, 0);
     for (int64_t task = 1; task < w->tasks; task++) {
         struct bwd_sums from = bwd_sums_of(w, key_head, task);
@@ -430,15 +430,15 @@ void CPU_FN(attention_bwd)(const struct cpu *cpu, const struct attention_bwd *a)
     ASSERTF(most > 0, "head width %lld", (long long)a->d);
     /* With several heads, keys are laid out less often. If their queries no longer fit the
      * second-level cache, that costs more than it saves. */
-    w.heads_max = least(least(most, BWD_CACHED / dp) / w.shape.rows, group);
+    w.heads_max = min_i64(min_i64(most, BWD_CACHED / dp) / w.shape.rows, group);
     w.heads_max = w.heads_max < 1 ? 1 : w.heads_max;
-    w.run_max = least(most, round_up(w.heads_max * w.shape.rows, BLOCK));
+    w.run_max = min_i64(most, round_up(w.heads_max * w.shape.rows, BLOCK));
     w.tasks = a->kv.data ? 1 : cpu_parts(group, w.heads_max);
     heads_most = bwd_workspace_heads(&w);
     w.tasks = heads_most > 0 ? w.tasks : 1;
     heads_most = bwd_workspace_heads(&w);
     for (; w.key_first < a->b * a->hk; w.key_first += key_heads_n) {
-        key_heads_n = least(heads_most, a->b * a->hk - w.key_first);
+        key_heads_n = min_i64(heads_most, a->b * a->hk - w.key_first);
         thread_pool_run(cpu->pool, cpu_parts(key_heads_n * w.tasks, 1), bwd_part, &w);
         if (w.tasks > 1)
             thread_pool_run(cpu->pool, cpu_parts(key_heads_n * cpu_parts(a->t, BLOCK), 1),

@@ -38,7 +38,7 @@ static inline __attribute__((always_inline)) float score_max(const struct head *
 {
     vec top = vec_set(-INFINITY);
     for (int64_t j = 0; j < cols; j += VEC_W)
-        top = vec_max(top, score(keys, m, r, s, j));
+        top = vec_max(top, load_scores(keys, m, r, s, j));
     return tile_max(top) * x->scale2;
 }
 
@@ -74,8 +74,8 @@ softmax_rows(const struct head *x, const struct keys *keys, const struct group *
         float *sums = g->sum + (m->i + r - g->first) * VEC_W;
         vec sum = vec_load(sums);
         for (int64_t j = 0; j < cols; j += VEC_W) {
-            vec e =
-                exp2_vec(vec_fma(score(keys, m, r, s, j), vec_set(x->scale2), vec_set(-base[r])));
+            vec e = exp2_vec(
+                vec_fma(load_scores(keys, m, r, s, j), vec_set(x->scale2), vec_set(-base[r])));
             sum += e;
             vec_store(s + r * BLOCK + j, e);
         }
@@ -196,7 +196,7 @@ static void fwd_run(const struct fwd_work *w, const struct head *x, int64_t firs
         int64_t some;
         for (int64_t i = j > first ? j : first; i < first + n && keys_are_seen(&keys, i);
              i += some) {
-            some = least(first + n - i, BLOCK - i % BLOCK);
+            some = min_i64(first + n - i, BLOCK - i % BLOCK);
             fwd_block(x, &keys, &g, i, some);
         }
     }
@@ -216,7 +216,7 @@ static void fwd_part(void *arg, int part_i, int thread_i)
     x.drop_head = attention_drop_head(bh, a->h, a->head_first, a->heads_whole);
     x.first_key = first_key_of(&a->first_key, bh / a->h, a->t);
     for (int64_t row = run_first(w, run), n; row < end; row += n) {
-        n = least(w->run_max, least(end, run_end(&a->own, row, x.rows)) - row);
+        n = min_i64(w->run_max, min_i64(end, run_end(&a->own, row, x.rows)) - row);
         x.shift = attention_position(&a->own, row) - row;
         fwd_run(w, &x, row + x.shift, n, (float *)(void *)w->cpu->scratch[thread_i]);
     }
@@ -233,11 +233,11 @@ void CPU_FN(attention_fwd)(const struct cpu *cpu, const struct attention_fwd *a)
             most = capacity / (2 * dp + VEC_W + 1) / BLOCK * BLOCK;
     struct fwd_work w = {.cpu = cpu, .a = a, .shape = SHAPE_OF_OWN(a)};
     ASSERTF(most > 0, "head width %lld", (long long)a->d);
-    w.run_max = least(most, round_up(FWD_CACHED / dp, BLOCK));
+    w.run_max = min_i64(most, round_up(FWD_CACHED / dp, BLOCK));
     /* a query's sums do not depend on its run, so this cut may depend on the number of threads */
     w.runs_n = heads >= wanted
                    ? 1
-                   : least((wanted + heads - 1) / heads, (w.shape.rows + BLOCK - 1) / BLOCK);
+                   : min_i64((wanted + heads - 1) / heads, (w.shape.rows + BLOCK - 1) / BLOCK);
     thread_pool_run(cpu->pool, cpu_parts(heads * w.runs_n, 1), fwd_part, &w);
 }
 
@@ -276,7 +276,7 @@ static void decode_values(float *out, const struct head *x, const float *v, cons
 {
     for (int64_t e = 0; e < x->d; e += GEMV_COLS) {
         float sums[GEMV_COLS];
-        int cols = (int)least(x->d - e, GEMV_COLS);
+        int cols = (int)min_i64(x->d - e, GEMV_COLS);
         if (cols == GEMV_COLS)
             gemv_columns(v + e, x->stride, p, n, sums);
         else
@@ -304,7 +304,7 @@ static void decode_heads(const struct head *x, int64_t head_step, int64_t heads,
     for (int64_t j = 0; j < x->t; j += GEMV_RUN)
         for (int64_t n = 0; n < heads; n++)
             decode_values(out + n * x->d, x, x->v + j * x->stride, p + n * p_step + j,
-                          least(GEMV_RUN, x->t - j));
+                          min_i64(GEMV_RUN, x->t - j));
     for (int64_t e = 0; e < heads * x->d; e++)
         out[e] *= factor[e / x->d];
 }
@@ -317,7 +317,7 @@ static void decode_part(void *arg, int part_i, int thread_i)
     int64_t group = a->h / a->hk, first = part_i % w->parts * w->each,
             bh = part_i / w->parts * group + first;
     struct head x = head_of(&a->qkv, &none, &none, NULL, bh, &w->shape);
-    decode_heads(&x, w->shape.row.head, least(w->each, group - first),
+    decode_heads(&x, w->shape.row.head, min_i64(w->each, group - first),
                  (float *)a->out.data + bh * a->d, (float *)(void *)w->cpu->scratch[thread_i]);
 }
 
@@ -327,7 +327,7 @@ void CPU_FN(attention_decode)(const struct cpu *cpu, const struct attention_deco
             wanted = 4 * (int64_t)thread_pool_threads(cpu->pool);
     struct decode_work w = {.cpu = cpu, .a = a, .shape = SHAPE_OF(a)};
     ASSERTF((size_t)row_bytes <= CPU_SCRATCH_BYTES, "%lld tokens", (long long)a->t);
-    w.each = least(least(group, DECODE_HEADS), (int64_t)CPU_SCRATCH_BYTES / row_bytes);
+    w.each = min_i64(min_i64(group, DECODE_HEADS), (int64_t)CPU_SCRATCH_BYTES / row_bytes);
     /* a head's sums do not depend on its part, so this cut may depend on the number of threads */
     while (w.each > 1 && a->b * a->hk * cpu_parts(group, w.each) < wanted)
         w.each--;

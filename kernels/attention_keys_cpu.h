@@ -17,7 +17,7 @@
 #define BLOCK 64
 #define FETCH_ROWS 8
 
-static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t min_i64(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 static inline int rows_next(int64_t left)
 {
@@ -163,7 +163,7 @@ static inline void keys_fetch(const struct head *x, const struct keys *keys, int
 
 static void keys_pack(const struct head *x, struct keys *keys, int64_t first)
 {
-    int64_t stride = x->k_stride, n = least(BLOCK, x->t - first);
+    int64_t stride = x->k_stride, n = min_i64(BLOCK, x->t - first);
     const float *k = x->k + first * stride, *v = x->v + first * stride;
     keys->first = first;
     keys->n = n;
@@ -205,25 +205,25 @@ static struct group group_of(const struct keys *keys, int64_t i, int rows)
         .i = i, .rows = rows, .is_open = keys->is_open && i - keys->first >= BLOCK - 1};
     if (keys->first_key) /* the last row has the latest first key */
         m.is_open = m.is_open && keys->first_key[i + rows - 1] <= keys->first;
-    m.seen = least(reach, BLOCK);
-    m.cols = least(round_up(reach, VEC_W), BLOCK);
+    m.seen = min_i64(reach, BLOCK);
+    m.cols = min_i64(round_up(reach, VEC_W), BLOCK);
     return m;
 }
 
 /* Scores of one row before scaling; -inf for a key that does not exist, is masked, comes after the
  * query or before its first key. */
-static inline vec score(const struct keys *keys, const struct group *m, int r, const float *s,
-                        int64_t j)
+static inline vec load_scores(const struct keys *keys, const struct group *m, int r, const float *s,
+                              int64_t j)
 {
     vec x = vec_load(s + r * BLOCK + j);
     if (m->is_open)
         return x;
     x += vec_load(keys->bias + j);
-    int32_t own = (int32_t)least(m->i + r - keys->first - j, BLOCK);
+    int32_t own = (int32_t)min_i64(m->i + r - keys->first - j, BLOCK);
     x = vec_select(tile_lane() > own, vec_set(-INFINITY), x);
     if (!keys->first_key)
         return x;
-    int32_t first = (int32_t)least(keys->first_key[m->i + r] - keys->first - j, BLOCK);
+    int32_t first = (int32_t)min_i64(keys->first_key[m->i + r] - keys->first - j, BLOCK);
     return vec_select(tile_lane() < first, vec_set(-INFINITY), x);
 }
 

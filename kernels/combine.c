@@ -5,7 +5,7 @@
 #include "kernels/bf16.h"
 #include "kernels/f16.h"
 
-static struct tensor source(const struct combine *a, int s)
+static struct tensor get_source(const struct combine *a, int s)
 {
     return s == a->own_i ? a->own : tensor_at(a->in, s * a->stride);
 }
@@ -20,7 +20,7 @@ static int left_half(int n)
 
 static float sum_f32(const struct combine *a, int64_t i, int first, int n)
 {
-    struct tensor t = source(a, first);
+    struct tensor t = get_source(a, first);
     int left = left_half(n);
     if (n > 1)
         return sum_f32(a, i, first, left) + sum_f32(a, i, first + left, n - left);
@@ -34,7 +34,7 @@ static double sum_f64(const struct combine *a, int64_t i, int first, int n)
     int left = left_half(n);
     if (n > 1)
         return sum_f64(a, i, first, left) + sum_f64(a, i, first + left, n - left);
-    return ((const double *)source(a, first).data)[i];
+    return ((const double *)get_source(a, first).data)[i];
 }
 
 void combine_plain(const struct cpu *cpu, const struct combine *a)

@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(THREADS) combine_tree(To *out, combine_sources
 }
 
 template <typename To, typename From, typename Sum, int W>
-static int launch(const struct cuda *cuda, const struct combine *a)
+static int launch_combine(const struct cuda *cuda, const struct combine *a)
 {
     const combine_sources sources = {(const char *)a->in.data, (const char *)a->own.data,
                                      a->stride * (int64_t)sizeof(From), a->sources_n, a->own_i};
@@ -100,7 +100,8 @@ static int launch_wide(const struct cuda *cuda, const struct combine *a)
                    all_aligned<To>(a->elems, {a->out.data}) &&
                    all_aligned<From>(a->elems, {a->in.data, a->own.data}) &&
                    (a->sources_n == 1 || all_aligned<From>(a->stride, {a->in.data}));
-    return is_wide ? launch<To, From, float, W>(cuda, a) : launch<To, From, float, 1>(cuda, a);
+    return is_wide ? launch_combine<To, From, float, W>(cuda, a)
+                   : launch_combine<To, From, float, 1>(cuda, a);
 }
 
 /* Combines 16-bit elements, or converts from or to them; half: the dtype of Half. */
@@ -123,7 +124,7 @@ extern "C" int combine_cuda(const struct cuda *cuda, const struct combine *a)
         return CUDA_REFUSAL_SHAPE;
     const enum dtype from = a->in.dtype, to = a->out.dtype;
     if (from == DTYPE_F64 && to == DTYPE_F64)
-        return launch<double, double, double, 1>(cuda, a);
+        return launch_combine<double, double, double, 1>(cuda, a);
     if (from == DTYPE_F32 && to == DTYPE_F32)
         return launch_wide<float, float>(cuda, a);
     if (from == DTYPE_BF16 || to == DTYPE_BF16)

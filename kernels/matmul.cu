@@ -179,8 +179,8 @@ static int launch_typed(const struct cuda *cuda, const matmul_factor &a, const m
 
 static bool size_is_good(int64_t n) { return n >= 1 && n <= INT32_MAX - MM_TILE; }
 
-static int launch(const struct cuda *cuda, const matmul_factor &a, const matmul_factor &b,
-                  struct finish f, int64_t m, int64_t n, int64_t k)
+static int launch_matmul(const struct cuda *cuda, const matmul_factor &a, const matmul_factor &b,
+                         struct finish f, int64_t m, int64_t n, int64_t k)
 {
     if (!size_is_good(m) || !size_is_good(n) || !size_is_good(k))
         return CUDA_REFUSAL_SHAPE;
@@ -200,8 +200,8 @@ int matmul_fwd_cuda(const struct cuda *cuda, const struct matmul_fwd *a)
     f.c_stride = a->y_stride ? a->y_stride : a->out;
     f.has_gelu = a->act == MATMUL_ACT_GELU;
     f.drop = drop_args_of(cuda, &a->dropout);
-    return launch(cuda, {a->x, a->in, false}, {a->w, is_io ? a->out : a->in, is_io}, f, a->n,
-                  a->out, a->in);
+    return launch_matmul(cuda, {a->x, a->in, false}, {a->w, is_io ? a->out : a->in, is_io}, f, a->n,
+                         a->out, a->in);
 }
 
 int matmul_bwd_x_cuda(const struct cuda *cuda, const struct matmul_bwd_x *a)
@@ -209,8 +209,8 @@ int matmul_bwd_x_cuda(const struct cuda *cuda, const struct matmul_bwd_x *a)
     bool is_io = a->layout == MATMUL_LAYOUT_IO;
     struct finish f = {};
     f.c = a->dx, f.gelu_of = a->pre, f.c_stride = a->in;
-    return launch(cuda, {a->dy, a->dy_stride ? a->dy_stride : a->out, false},
-                  {a->w, is_io ? a->out : a->in, !is_io}, f, a->n, a->in, a->out);
+    return launch_matmul(cuda, {a->dy, a->dy_stride ? a->dy_stride : a->out, false},
+                         {a->w, is_io ? a->out : a->in, !is_io}, f, a->n, a->in, a->out);
 }
 
 int matmul_bwd_w_cuda(const struct cuda *cuda, const struct matmul_bwd_w *a)
@@ -221,7 +221,7 @@ int matmul_bwd_w_cuda(const struct cuda *cuda, const struct matmul_bwd_w *a)
     matmul_factor x = {a->x, a->in, true}, dy = {a->dy, stride, true};
     struct finish f = {};
     f.c = a->dw, f.c_stride = columns, f.accumulate = a->accumulate;
-    CUDA_TRY(launch(cuda, is_io ? x : dy, is_io ? dy : x, f, rows, columns, a->n));
+    CUDA_TRY(launch_matmul(cuda, is_io ? x : dy, is_io ? dy : x, f, rows, columns, a->n));
     struct column_sum sum = {a->db, a->dy, a->n, a->out, stride, a->accumulate};
     return a->db.data ? column_sum_cuda(cuda, &sum) : 0;
 }

@@ -13,7 +13,7 @@ void sum_plain(const struct cpu *cpu, const struct sum *a)
     *out = a->accumulate ? *out + total : total;
 }
 
-static double squares(const float *x, int64_t n)
+static double sum_squares(const float *x, int64_t n)
 {
     double total = 0;
     for (int64_t i = 0; i < n; i++)
@@ -26,9 +26,10 @@ void sumsq_plain(const struct cpu *cpu, const struct sumsq *a)
     (void)cpu;
     double *out = a->out.data;
     if (!a->by_block) {
-        *out = (a->accumulate ? *out : 0) + squares(a->x.data, a->n);
+        *out = (a->accumulate ? *out : 0) + sum_squares(a->x.data, a->n);
         return;
     }
     for (int64_t i = 0, each = REDUCE_BLOCK_ELEMS; i < a->n; i += each)
-        out[i / each] = squares((const float *)a->x.data + i, a->n - i < each ? a->n - i : each);
+        out[i / each] =
+            sum_squares((const float *)a->x.data + i, a->n - i < each ? a->n - i : each);
 }

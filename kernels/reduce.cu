@@ -51,8 +51,8 @@ static int sum_runs(const struct cuda *cuda, double *part, struct tensor x, int6
 }
 
 template <bool SQUARED>
-static int reduce(const struct cuda *cuda, struct tensor out, struct tensor x, int64_t n,
-                  bool accumulate)
+static int launch_reduce(const struct cuda *cuda, struct tensor out, struct tensor x, int64_t n,
+                         bool accumulate)
 {
     int64_t run = round_up(n > RUN * RUNS_MOST ? ceil_div(n, RUNS_MOST) : RUN, RUN),
             runs = ceil_div(n, run);
@@ -64,12 +64,12 @@ static int reduce(const struct cuda *cuda, struct tensor out, struct tensor x, i
 
 extern "C" int sum_cuda(const struct cuda *cuda, const struct sum *a)
 {
-    return reduce<false>(cuda, a->out, a->x, a->n, a->accumulate);
+    return launch_reduce<false>(cuda, a->out, a->x, a->n, a->accumulate);
 }
 
 extern "C" int sumsq_cuda(const struct cuda *cuda, const struct sumsq *a)
 {
     if (a->by_block)
         return sum_runs<true>(cuda, (double *)a->out.data, a->x, a->n, RUN);
-    return reduce<true>(cuda, a->out, a->x, a->n, a->accumulate);
+    return launch_reduce<true>(cuda, a->out, a->x, a->n, a->accumulate);
 }

@@ -8,11 +8,11 @@
 #define PART_ELEMS 32768
 
 /* Uses a comparison that a NaN fails, so that it stays a NaN. */
-static inline vec positive(vec x) { return vec_select(x <= vec_set(0), vec_set(0), x); }
+static inline vec keep_positive(vec x) { return vec_select(x <= vec_set(0), vec_set(0), x); }
 
-static inline vec fwd(vec x)
+static inline vec square_positive(vec x)
 {
-    vec r = positive(x);
+    vec r = keep_positive(x);
     return r * r;
 }
 
@@ -24,9 +24,9 @@ static void relu2_fwd_part(void *arg, int part_i, int thread_i)
     const float *x = a->x.data;
     int64_t i = (int64_t)part_i * PART_ELEMS, end = cpu_part_end(a->n, PART_ELEMS, part_i);
     for (; i + VEC_W <= end; i += VEC_W)
-        vec_store(y + i, fwd(vec_load(x + i)));
+        vec_store(y + i, square_positive(vec_load(x + i)));
     if (i < end)
-        vec_store_n(y + i, (int)(end - i), fwd(vec_load_n(x + i, (int)(end - i))));
+        vec_store_n(y + i, (int)(end - i), square_positive(vec_load_n(x + i, (int)(end - i))));
 }
 
 void CPU_FN(relu2_fwd)(const struct cpu *cpu, const struct relu2_fwd *a)
@@ -34,7 +34,7 @@ void CPU_FN(relu2_fwd)(const struct cpu *cpu, const struct relu2_fwd *a)
     thread_pool_run(cpu->pool, cpu_parts(a->n, PART_ELEMS), relu2_fwd_part, (void *)a);
 }
 
-static inline vec bwd(vec dy, vec x) { return dy * (vec_set(2) * positive(x)); }
+static inline vec scale_gradient(vec dy, vec x) { return dy * (vec_set(2) * keep_positive(x)); }
 
 static void relu2_bwd_part(void *arg, int part_i, int thread_i)
 {
@@ -44,10 +44,10 @@ static void relu2_bwd_part(void *arg, int part_i, int thread_i)
     const float *dy = a->dy.data, *x = a->x.data;
     int64_t i = (int64_t)part_i * PART_ELEMS, end = cpu_part_end(a->n, PART_ELEMS, part_i);
     for (; i + VEC_W <= end; i += VEC_W)
-        vec_store(dx + i, bwd(vec_load(dy + i), vec_load(x + i)));
+        vec_store(dx + i, scale_gradient(vec_load(dy + i), vec_load(x + i)));
     if (i < end) {
         int n = (int)(end - i);
-        vec_store_n(dx + i, n, bwd(vec_load_n(dy + i, n), vec_load_n(x + i, n)));
+        vec_store_n(dx + i, n, scale_gradient(vec_load_n(dy + i, n), vec_load_n(x + i, n)));
     }
 }
 

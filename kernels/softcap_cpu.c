@@ -14,7 +14,7 @@ static inline vec tanh_near(vec z)
     return vec_fma(p * q, z, z);
 }
 
-static inline vec capped(vec x, vec cap, vec inverse)
+static inline vec apply_cap(vec x, vec cap, vec inverse)
 {
     vec z = x * inverse, a = vec_max(-z, z);
     return cap * vec_select(a < vec_set(0.3f), tanh_near(z), vec_tanh(z));
@@ -28,10 +28,10 @@ static void softcap_row(void *arg, int n, int thread_i)
     vec cap = vec_set(a->cap), inverse = vec_set(1 / a->cap);
     int64_t i = 0;
     for (; i + VEC_W <= a->v; i += VEC_W)
-        vec_store(row + i, capped(vec_load(row + i), cap, inverse));
+        vec_store(row + i, apply_cap(vec_load(row + i), cap, inverse));
     if (i < a->v) {
         int left = (int)(a->v - i);
-        vec_store_n(row + i, left, capped(vec_load_n(row + i, left), cap, inverse));
+        vec_store_n(row + i, left, apply_cap(vec_load_n(row + i, left), cap, inverse));
     }
 }
 

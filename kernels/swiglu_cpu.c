@@ -18,16 +18,16 @@ static inline struct gate gate_of(vec g)
     return (struct gate){vec_select(is_positive, r, small), vec_select(is_positive, small, r)};
 }
 
-static inline vec swiglu(vec g, vec u) { return g * gate_of(g).s * u; }
+static inline vec apply_gate(vec g, vec u) { return g * gate_of(g).s * u; }
 
 static void swiglu_fwd_run(float *y, const float *g, const float *u, int64_t n)
 {
     int64_t i = 0;
     for (; i + VEC_W <= n; i += VEC_W)
-        vec_store(y + i, swiglu(vec_load(g + i), vec_load(u + i)));
+        vec_store(y + i, apply_gate(vec_load(g + i), vec_load(u + i)));
     if (i < n) {
         int left = (int)(n - i);
-        vec_store_n(y + i, left, swiglu(vec_load_n(g + i, left), vec_load_n(u + i, left)));
+        vec_store_n(y + i, left, apply_gate(vec_load_n(g + i, left), vec_load_n(u + i, left)));
     }
 }
 

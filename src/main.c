@@ -498,8 +498,8 @@ static enum status refuse_command(const char *word, const char *next)
     return FAIL(ST_USAGE, "unknown command %.64s; `convoy help` lists them", word);
 }
 
-/* choose — the command that argv asks for; *skip_out arguments of it belong to the choice. */
-static enum status choose(int argc, char **argv, const struct command **out, int *skip_out)
+/* Finds the command that argv asks for; *skip_out arguments of it belong to the choice. */
+static enum status choose_command(int argc, char **argv, const struct command **out, int *skip_out)
 {
     static const struct {
         const char *word, *command;
@@ -546,11 +546,11 @@ static enum status show_beginning(const char *program)
     return ST_USAGE;
 }
 
-static enum status run(int argc, char **argv)
+static enum status run_command(int argc, char **argv)
 {
     const struct command *command = NULL;
     int skip = 0;
-    TRY(choose(argc, argv, &command, &skip));
+    TRY(choose_command(argc, argv, &command, &skip));
     struct call call = {.argc = argc - skip, .argv = argv + skip, .word = ""};
     if (call.argc > 0 && (strcmp(call.argv[0], "--help") == 0 || strcmp(call.argv[0], "-h") == 0)) {
         char *topic[] = {(char *)command->name};
@@ -610,7 +610,7 @@ int main(int argc, char **argv)
         .is_dumb = conf_is_dumb(environ),
     });
     crash_install();
-    enum status st = run(argc, argv);
+    enum status st = run_command(argc, argv);
     if (st != ST_OK && status_message()[0] != 0) {
         log_at(status_group(st) == STATUS_GROUP_STOP ? LOG_LEVEL_INFO : LOG_LEVEL_ERROR, __FILE__,
                "%s", status_message());

@@ -33,8 +33,8 @@ static void key_text(struct shard_key key, char out[CACHE_KEY_HEX + 1])
                 (unsigned long long)key.v[0]);
 }
 
-static enum status named(char out[FILE_PATH_MAX], const char *dir, struct shard_key key,
-                         const char *suffix)
+static enum status format_path(char out[FILE_PATH_MAX], const char *dir, struct shard_key key,
+                               const char *suffix)
 {
     char name[CACHE_KEY_HEX + 8], hex[CACHE_KEY_HEX + 1];
     key_text(key, hex);
@@ -139,7 +139,7 @@ static bool name_check(const char *dir, const char *path, const struct shard *sh
     const XXH128_hash_t name = stat_add((XXH128_hash_t){0, 0}, file_out);
     key_text((struct shard_key){{shard->info.sum, (uint64_t)shard->info.tokens}}, text_out);
     text_out[CACHE_KEY_HEX] = '\n';
-    if (named(memo_out, dir, (struct shard_key){{name.low64, name.high64}}, ".sum") == ST_OK)
+    if (format_path(memo_out, dir, (struct shard_key){{name.low64, name.high64}}, ".sum") == ST_OK)
         return true;
     status_clear();
     return false;
@@ -219,7 +219,7 @@ static bool shard_usable(const char *cache_dir, const char *path, struct shard_k
 /* ---- making ---- */
 
 /* Removes files that killed processes left half-written. */
-static void sweep(const char *dir)
+static void remove_leftovers(const char *dir)
 {
     DIR *handle = opendir(dir);
     struct stat info;
@@ -249,8 +249,8 @@ static enum status begin(void *writer, int64_t token_i, bool is_record)
     return ST_OK;
 }
 
-static enum status make(const struct cache_paths *paths, const struct encode_config *config,
-                        const struct data_file *text, int64_t n, struct shard_key key)
+static enum status write_shard(const struct cache_paths *paths, const struct encode_config *config,
+                               const struct data_file *text, int64_t n, struct shard_key key)
 {
     struct encode *encode = NULL;
     struct shard_writer *writer = NULL;
@@ -261,7 +261,7 @@ static enum status make(const struct cache_paths *paths, const struct encode_con
                                                                 : TOKENIZER_GPT2_END};
     enum status st;
     TRY(file_make_dirs(paths->dir));
-    sweep(paths->dir);
+    remove_leftovers(paths->dir);
     TRY_OR(shard_create(paths->shard, INT64_MAX, config->id_bytes, &writer), out_abandon);
     TRY_OR(encode_open(config, &encode), out_abandon);
     sink.arg = writer;
@@ -291,18 +291,18 @@ enum status cache_shard(const char *cache_dir, const struct encode_config *confi
         return FAIL(ST_BAD_SETTING, "no folder to keep tokens made from %s; set CACHE_DIR",
                     text->path);
     TRY(file_join(paths.dir, sizeof paths.dir, cache_dir, "tokens"));
-    TRY(named(paths.memo, paths.dir, stat_key(config, text, n), ".key"));
+    TRY(format_path(paths.memo, paths.dir, stat_key(config, text, n), ".key"));
     if (memo_read(paths.memo, &key)) {
-        TRY(named(paths.shard, paths.dir, key, ".bin"));
+        TRY(format_path(paths.shard, paths.dir, key, ".bin"));
         text_copy(path_out, FILE_PATH_MAX, paths.shard);
         if (shard_usable(cache_dir, paths.shard, key, shard_out))
             return ST_OK;
     }
     TRY(encode_key(config, text, n, &key));
-    TRY(named(paths.shard, paths.dir, key, ".bin"));
+    TRY(format_path(paths.shard, paths.dir, key, ".bin"));
     text_copy(path_out, FILE_PATH_MAX, paths.shard);
     if (!shard_usable(cache_dir, paths.shard, key, shard_out)) {
-        const enum status st = make(&paths, config, text, n, key);
+        const enum status st = write_shard(&paths, config, text, n, key);
         if (st == ST_STORE)
             return FAIL(ST_STORE,
                         "%s (tokens made from text are kept in CACHE_DIR=%s; it may be set to "

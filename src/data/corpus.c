@@ -343,7 +343,7 @@ static enum status sample_all(const struct corpus *corpus, XXH3_state_t *hash)
 
 /* Computes the fingerprint. It also finds most data made for another vocabulary before the first
  * step. */
-static enum status fingerprint(struct corpus *corpus)
+static enum status compute_fingerprint(struct corpus *corpus)
 {
     XXH3_state_t *hash = file_hash_new();
     const enum status st = sample_all(corpus, hash);
@@ -362,7 +362,7 @@ enum status corpus_open(const struct corpus_config *config, struct corpus **out)
     TRY_OR(parts_open(corpus, config), out_close);
     TRY_OR(parts_check(corpus, config), out_close);
     TRY_OR(parts_place(corpus, config), out_close);
-    TRY_OR(fingerprint(corpus), out_close);
+    TRY_OR(compute_fingerprint(corpus), out_close);
     const char *data = config->data;
     char count[32];
     text_format_count(count, sizeof count, (double)corpus->tokens);
@@ -789,8 +789,8 @@ static enum status writing_open(struct corpus_writing *to, const struct corpus_c
     return shard_create(out_path, config->vocab, id_bytes, &to->shard);
 }
 
-static enum status commit(struct corpus_writing *to, const struct corpus_config *config,
-                          const char *out_path)
+static enum status commit_output(struct corpus_writing *to, const struct corpus_config *config,
+                                 const char *out_path)
 {
     const struct shard_facts facts = shard_scan_facts(to->scan);
     const struct corpus_vocab vocab = vocab_of(config);
@@ -829,7 +829,7 @@ enum status corpus_write(const struct corpus_config *config, const char *out_pat
                       &(struct encode_sink){.append = append, .begin = begin, .arg = &to},
                       tokens_out),
            out_close);
-    st = commit(&to, config, out_path);
+    st = commit_output(&to, config, out_path);
 out_close:
     shard_abandon(to.shard);
     megatron_abandon(to.megatron);

@@ -76,7 +76,7 @@ static void list_close_up(struct data_file_list *list)
 
 /* ---- finding ---- */
 
-static enum status walk(struct data_file_list *list, const char *dir, int depth);
+static enum status walk_dir(struct data_file_list *list, const char *dir, int depth);
 
 /* walk_entry — adds one name in a folder, or one match of a glob. Links to nothing or to a folder
  * are skipped, and everything that is neither file nor folder. */
@@ -93,7 +93,7 @@ static enum status walk_entry(struct data_file_list *list, const char *path, int
     if (S_ISREG(info.st_mode))
         list_add(list, path, &info);
     else if (S_ISDIR(link.st_mode))
-        return walk(list, path, depth + 1);
+        return walk_dir(list, path, depth + 1);
     return ST_OK;
 }
 
@@ -108,7 +108,7 @@ static struct dirent *next_entry(DIR *handle, const char *dir, enum status *st)
     return entry;
 }
 
-static enum status walk(struct data_file_list *list, const char *dir, int depth)
+static enum status walk_dir(struct data_file_list *list, const char *dir, int depth)
 {
     enum status st = ST_OK;
     if (depth > DATA_FILE_DEPTH_MAX)
@@ -136,7 +136,7 @@ static enum status add_named(struct data_file_list *list, const char *path)
     if (stat(path, &info) != 0)
         return no_input(path, errno);
     if (S_ISDIR(info.st_mode))
-        return walk(list, path, 0);
+        return walk_dir(list, path, 0);
     if (!S_ISREG(info.st_mode))
         return FAIL(ST_NO_INPUT,
                     "%s is not a regular file (a device, pipe or socket); copy it to a file first",
@@ -187,7 +187,7 @@ static void drop_twins(struct data_file_list *list)
 #define DATA_FILE_SAMPLED_MAX 256 /* texts that are sampled; of further ones only the beginnings */
 #define DATA_FILE_FRAMES_MAX 64   /* skippable frames before the first zstd frame */
 
-static bool ends(const char *path, const char *suffix)
+static bool has_suffix(const char *path, const char *suffix)
 {
     const size_t n = strlen(path), k = strlen(suffix);
     return n >= k && strcasecmp(path + n - k, suffix) == 0;
@@ -225,7 +225,7 @@ static enum status bin_or_pair(struct data_file *file)
     struct data_file_list one = {0};
     struct stat info;
     file->kind = DATA_FILE_KIND_TOKENS;
-    if (!ends(file->path, ".bin"))
+    if (!has_suffix(file->path, ".bin"))
         return ST_OK;
     TRY(other_name(file->path, ".idx", idx_path));
     if (stat(idx_path, &info) != 0 || !S_ISREG(info.st_mode))
@@ -272,9 +272,9 @@ static enum status kind_of(struct data_file *file, int fd, const uint8_t *head, 
         file->kind = DATA_FILE_KIND_TOKENS;
         return ST_OK;
     }
-    if (ends(file->path, ".bin"))
+    if (has_suffix(file->path, ".bin"))
         return bin_or_pair(file);
-    if (ends(file->path, ".idx")) {
+    if (has_suffix(file->path, ".idx")) {
         TRY(other_name(file->path, ".bin", bin_path));
         return make_pair(file, bin_path);
     }
@@ -287,14 +287,16 @@ static enum status kind_of(struct data_file *file, int fd, const uint8_t *head, 
         /* Finds the kind by the name without ".zst". */
         char name[FILE_PATH_MAX];
         text_copy(name, sizeof name, file->path);
-        if (ends(name, ".zst"))
+        if (has_suffix(name, ".zst"))
             name[strlen(name) - 4] = '\0';
-        else if (ends(name, ".zstd"))
+        else if (has_suffix(name, ".zstd"))
             name[strlen(name) - 5] = '\0';
         file->is_packed = true;
-        file->kind = ends(name, ".jsonl") || ends(name, ".ndjson") ? DATA_FILE_KIND_JSONL
-                                                                   : DATA_FILE_KIND_TEXT;
-        if (ends(name, ".json") || ends(name, ".bin") || ends(name, ".idx") || ends(name, ".tar"))
+        file->kind = has_suffix(name, ".jsonl") || has_suffix(name, ".ndjson")
+                         ? DATA_FILE_KIND_JSONL
+                         : DATA_FILE_KIND_TEXT;
+        if (has_suffix(name, ".json") || has_suffix(name, ".bin") || has_suffix(name, ".idx") ||
+            has_suffix(name, ".tar"))
             return FAIL(
                 ST_BAD_DATA,
                 "%s: only text and JSON lines are read from zstd files; unpack it first (unzstd)",
@@ -305,14 +307,14 @@ static enum status kind_of(struct data_file *file, int fd, const uint8_t *head, 
     if (other != NULL)
         return FAIL(ST_BAD_DATA, "%s is %s, not plain text; %s", file->path, other->what,
                     other->remedy);
-    if (ends(file->path, ".zst") || ends(file->path, ".zstd"))
+    if (has_suffix(file->path, ".zst") || has_suffix(file->path, ".zstd"))
         return FAIL(ST_BAD_DATA,
                     "%s is not zstd data, although its name ends so; copy or make it again, "
                     "or rename it",
                     file->path);
-    if (ends(file->path, ".jsonl") || ends(file->path, ".ndjson"))
+    if (has_suffix(file->path, ".jsonl") || has_suffix(file->path, ".ndjson"))
         file->kind = DATA_FILE_KIND_JSONL;
-    if (ends(file->path, ".json"))
+    if (has_suffix(file->path, ".json"))
         file->kind = DATA_FILE_KIND_SQUAD;
     return ST_OK;
 }
@@ -327,7 +329,7 @@ static void warn_table(const struct data_file *file, int64_t *tables_n)
     if (file->is_packed && strrchr(name, '.') != NULL)
         *strrchr(name, '.') = '\0';
     for (size_t i = 0; file->kind == DATA_FILE_KIND_TEXT && i < sizeof names / sizeof *names; i++)
-        if (ends(name, names[i]) && (*tables_n)++ == 0)
+        if (has_suffix(name, names[i]) && (*tables_n)++ == 0)
             LOG_WARN("%s is a table by its name (%s) and is learnt as it is, with its header and "
                      "separators; if that is not meant: %s",
                      file->path, names[i], SNIFF_EXPORT);
@@ -422,8 +424,8 @@ static enum status look_inside_all(struct data_file_list *list)
 }
 
 /* Finds a file, the files of a folder or a glob, or an address. */
-static enum status find(const char *data, const struct data_file_config *config,
-                        struct data_file_list *list)
+static enum status find_files(const char *data, const struct data_file_config *config,
+                              struct data_file_list *list)
 {
     struct stat info;
     const bool is_there = stat(data, &info) == 0;
@@ -492,7 +494,7 @@ static enum status find_all(const char *data, const struct data_file_config *con
             return FAIL(ST_BAD_SETTING, "%.200s: a name between two commas is %s; check the path",
                         data, stop == at ? "empty" : "too long");
         text_format(item, sizeof item, "%.*s", (int)(stop - at), at);
-        enum status st = find(item, config, &one);
+        enum status st = find_files(item, config, &one);
         if (st == ST_OK) {
             list->cap = (size_t)(list->n + one.n);
             list->item = memory_resize(list->item, list->cap, sizeof *list->item);

@@ -236,7 +236,7 @@ static curl_socket_t on_socket(void *arg, curlsocktype purpose, struct curl_sock
     return socket(to->family, to->socktype | SOCK_CLOEXEC, to->protocol);
 }
 
-static enum status prepare(struct fetch *f)
+static enum status prepare_curl(struct fetch *f)
 {
     const struct curl_client_config config = {.server = f->url,
                                               .url = f->url,
@@ -346,11 +346,11 @@ static enum status classify_failure(struct fetch *f, CURLcode result, bool *agai
                 f->url, f->is_slow ? slow : said, (long long)f->part.have);
 }
 
-static enum status transfer(struct fetch *f, bool *again)
+static enum status attempt_transfer(struct fetch *f, bool *again)
 {
     struct curl_slist *headers = NULL;
     *again = false;
-    TRY(prepare(f));
+    TRY(prepare_curl(f));
     f->headers = (struct http_headers){.length = -1, .range_first = -1, .range_total = -1};
     f->is_begun = f->is_slow = f->is_stopped = false;
     f->refused_address[0] = '\0';
@@ -386,7 +386,7 @@ static enum status transfer_all(struct fetch *f)
     for (int tries = 0;;) {
         bool again;
         const int64_t most = f->most, began_ms = clock_ms();
-        const enum status st = transfer(f, &again);
+        const enum status st = attempt_transfer(f, &again);
         if (st == ST_OK)
             return ST_OK;
         if (!again)
@@ -559,7 +559,7 @@ static enum status use_kept(struct fetch *f, bool *is_good)
     return st;
 }
 
-static enum status get(struct fetch *f)
+static enum status fetch_url(struct fetch *f)
 {
     bool is_done;
     TRY(use_kept(f, &is_done));
@@ -607,7 +607,7 @@ enum status fetch_file(const struct fetch_config *config, const char *url,
                                         .fd = -1};
     enum status st = read_url(f, url);
     if (st == ST_OK)
-        st = get(f);
+        st = fetch_url(f);
     curl_client_part_close(&f->part);
     if (st == ST_OK)
         text_copy(path_out, FILE_PATH_MAX, f->path);

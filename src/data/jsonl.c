@@ -20,7 +20,7 @@ struct jsonl_span {
     size_t n;
 };
 
-static bool wrong(struct jsonl_scan *s, const char *fault)
+static bool record_fault(struct jsonl_scan *s, const char *fault)
 {
     if (s->fault == NULL) {
         s->fault = fault;
@@ -35,7 +35,7 @@ static void skip_space(struct jsonl_scan *s)
         s->at++;
 }
 
-static bool take(struct jsonl_scan *s, uint8_t c)
+static bool accept_byte(struct jsonl_scan *s, uint8_t c)
 {
     if (s->at == s->end || *s->at != c)
         return false;
@@ -46,7 +46,7 @@ static bool take(struct jsonl_scan *s, uint8_t c)
 /* ---- strings ---- */
 
 /* Returns the four digits after "\u" as a number; -1: they are missing. */
-static int32_t hex4(const uint8_t *p, const uint8_t *end)
+static int32_t parse_hex4(const uint8_t *p, const uint8_t *end)
 {
     int32_t v = 0;
     if (end - p < 4)
@@ -68,13 +68,13 @@ const uint8_t *jsonl_escape(const uint8_t *p, const uint8_t *end, uint8_t *out, 
         out[(*n)++] = (uint8_t)to[known - from];
     if (known != NULL || *p != 'u')
         return known != NULL ? p + 1 : NULL;
-    int32_t c = hex4(++p, end);
+    int32_t c = parse_hex4(++p, end);
     if (c < 0)
         return NULL;
     p += 4;
     const bool is_high = c >= 0xd800 && c < 0xdc00;
     const int32_t low =
-        is_high && end - p >= 6 && p[0] == '\\' && p[1] == 'u' ? hex4(p + 2, end) : -1;
+        is_high && end - p >= 6 && p[0] == '\\' && p[1] == 'u' ? parse_hex4(p + 2, end) : -1;
     if (low >= 0xdc00 && low < 0xe000) {
         c = 0x10000 + ((c - 0xd800) << 10) + (low - 0xdc00);
         p += 6;
@@ -89,13 +89,13 @@ static bool read_escape(struct jsonl_scan *s, uint8_t **out)
 {
     size_t n = 0;
     if (s->at == s->end)
-        return wrong(s, "the line ends inside a string");
+        return record_fault(s, "the line ends inside a string");
     const uint8_t *after = jsonl_escape(s->at, s->end, *out, &n);
     if (after == NULL && *s->at != 'u')
-        return wrong(s, "an escape that JSON does not have");
+        return record_fault(s, "an escape that JSON does not have");
     s->at += after != NULL ? after - s->at : 1;
     *out += n;
-    return after != NULL || wrong(s, "\\u without four hexadecimal digits");
+    return after != NULL || record_fault(s, "\\u without four hexadecimal digits");
 }
 
 /* Reads characters without an escape. This code reads most of a text, so nothing is moved before
@@ -107,8 +107,8 @@ static bool read_plain(struct jsonl_scan *s, uint8_t **out)
         const size_t n =
             *s->at >= 0x80 ? text_utf8_bytes(s->at, (size_t)(s->end - s->at)) : *s->at >= 0x20;
         if (n == 0)
-            return wrong(s, *s->at >= 0x80 ? "bytes that are not UTF-8"
-                                           : "a control character inside a string");
+            return record_fault(s, *s->at >= 0x80 ? "bytes that are not UTF-8"
+                                                  : "a control character inside a string");
         s->at += n;
     }
     const size_t n = (size_t)(s->at - from);
@@ -126,7 +126,7 @@ static bool read_string(struct jsonl_scan *s, struct jsonl_span *span)
         if (!read_plain(s, &out))
             return false;
         if (s->at == s->end)
-            return wrong(s, "the line ends inside a string");
+            return record_fault(s, "the line ends inside a string");
         if (*s->at++ == '"')
             break;
         if (!read_escape(s, &out))
@@ -148,16 +148,16 @@ static size_t skip_digits(struct jsonl_scan *s)
 
 static bool skip_number(struct jsonl_scan *s)
 {
-    take(s, '-');
-    if (!take(s, '0') && skip_digits(s) == 0)
-        return wrong(s, "not a JSON value");
-    if (take(s, '.') && skip_digits(s) == 0)
-        return wrong(s, "a number that ends in a point");
-    if (take(s, 'e') || take(s, 'E')) {
-        if (!take(s, '+'))
-            take(s, '-');
+    accept_byte(s, '-');
+    if (!accept_byte(s, '0') && skip_digits(s) == 0)
+        return record_fault(s, "not a JSON value");
+    if (accept_byte(s, '.') && skip_digits(s) == 0)
+        return record_fault(s, "a number that ends in a point");
+    if (accept_byte(s, 'e') || accept_byte(s, 'E')) {
+        if (!accept_byte(s, '+'))
+            accept_byte(s, '-');
         if (skip_digits(s) == 0)
-            return wrong(s, "a number without the digits of its exponent");
+            return record_fault(s, "a number without the digits of its exponent");
     }
     return true;
 }
@@ -166,7 +166,7 @@ static bool skip_word(struct jsonl_scan *s, const char *word)
 {
     const size_t n = strlen(word);
     if ((size_t)(s->end - s->at) < n || memcmp(s->at, word, n) != 0)
-        return wrong(s, "not a JSON value");
+        return record_fault(s, "not a JSON value");
     s->at += n;
     return true;
 }
@@ -176,28 +176,28 @@ static bool skip_value(struct jsonl_scan *s, int depth);
 static bool read_key(struct jsonl_scan *s, struct jsonl_span *key)
 {
     skip_space(s);
-    if (!take(s, '"'))
-        return wrong(s, "a key was expected here");
+    if (!accept_byte(s, '"'))
+        return record_fault(s, "a key was expected here");
     if (!read_string(s, key))
         return false;
     skip_space(s);
-    if (!take(s, ':'))
-        return wrong(s, "':' was expected here");
+    if (!accept_byte(s, ':'))
+        return record_fault(s, "':' was expected here");
     skip_space(s);
     return true;
 }
 
 /* Reads the separator after a value in an object or array. True: another value follows. Sets
  * *is_good. */
-static bool more(struct jsonl_scan *s, uint8_t close, bool *is_good)
+static bool read_separator(struct jsonl_scan *s, uint8_t close, bool *is_good)
 {
     skip_space(s);
     *is_good = true;
-    if (take(s, ','))
+    if (accept_byte(s, ','))
         return true;
-    if (!take(s, close))
-        *is_good = wrong(s, close == '}' ? "',' or '}' was expected here"
-                                         : "',' or ']' was expected here");
+    if (!accept_byte(s, close))
+        *is_good = record_fault(s, close == '}' ? "',' or '}' was expected here"
+                                                : "',' or ']' was expected here");
     return false;
 }
 
@@ -206,12 +206,12 @@ static bool skip_object(struct jsonl_scan *s, int depth)
     struct jsonl_span key;
     bool is_good = true;
     skip_space(s);
-    if (take(s, '}'))
+    if (accept_byte(s, '}'))
         return true;
     do
         if (!read_key(s, &key) || !skip_value(s, depth))
             return false;
-    while (more(s, '}', &is_good));
+    while (read_separator(s, '}', &is_good));
     return is_good;
 }
 
@@ -219,12 +219,12 @@ static bool skip_array(struct jsonl_scan *s, int depth)
 {
     bool is_good = true;
     skip_space(s);
-    if (take(s, ']'))
+    if (accept_byte(s, ']'))
         return true;
     do
         if (!skip_value(s, depth))
             return false;
-    while (more(s, ']', &is_good));
+    while (read_separator(s, ']', &is_good));
     return is_good;
 }
 
@@ -234,7 +234,7 @@ static bool skip_value(struct jsonl_scan *s, int depth)
     skip_space(s);
     const uint8_t c = s->at < s->end ? *s->at : 0;
     if ((c == '{' || c == '[') && depth >= JSONL_DEPTH_MAX)
-        return wrong(s, "values nested deeper than 64");
+        return record_fault(s, "values nested deeper than 64");
     switch (c) {
     case '{':
         s->at++;
@@ -262,7 +262,7 @@ static bool read_members(struct jsonl_scan *s, struct jsonl_span *text)
     struct jsonl_span key;
     bool is_good = true;
     skip_space(s);
-    if (take(s, '}'))
+    if (accept_byte(s, '}'))
         return true;
     do {
         if (!read_key(s, &key))
@@ -273,12 +273,12 @@ static bool read_members(struct jsonl_scan *s, struct jsonl_span *text)
             continue;
         }
         if (text->bytes != NULL)
-            return wrong(s, "\"text\" for the second time");
-        if (!take(s, '"'))
-            return wrong(s, "\"text\" is not a string");
+            return record_fault(s, "\"text\" for the second time");
+        if (!accept_byte(s, '"'))
+            return record_fault(s, "\"text\" is not a string");
         if (!read_string(s, text))
             return false;
-    } while (more(s, '}', &is_good));
+    } while (read_separator(s, '}', &is_good));
     return is_good;
 }
 
@@ -286,15 +286,15 @@ static bool read_line(struct jsonl_scan *s, struct jsonl_span *text)
 {
     uint8_t *const line = s->at;
     skip_space(s);
-    if (!take(s, '{'))
-        return wrong(s, "not a JSON object; every line is one, like {\"text\": \"...\"}");
+    if (!accept_byte(s, '{'))
+        return record_fault(s, "not a JSON object; every line is one, like {\"text\": \"...\"}");
     if (!read_members(s, text))
         return false;
     skip_space(s);
     if (s->at < s->end)
-        return wrong(s, "something after the JSON object");
+        return record_fault(s, "something after the JSON object");
     s->at = line;
-    return text->bytes != NULL || wrong(s, "the object has no \"text\"");
+    return text->bytes != NULL || record_fault(s, "the object has no \"text\"");
 }
 
 struct jsonl_text jsonl_text(uint8_t *line, size_t n)
@@ -314,7 +314,7 @@ struct jsonl_text jsonl_text(uint8_t *line, size_t n)
 
 /* Checks that this program's other JSON parser agrees: a line accepted there is accepted here, with
  * the same text. (The other one also refuses zeros, half surrogate pairs and repeated keys.) */
-static void agree(const uint8_t *line, size_t n, const struct jsonl_text *text)
+static void check_against_cjson(const uint8_t *line, size_t n, const struct jsonl_text *text)
 {
     cJSON *root;
     if (json_parse((const char *)line, n, "fuzz", &root) != ST_OK)
@@ -335,7 +335,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         ASSERT(text.fault_at <= size && text.bytes == NULL);
     else
         ASSERT(text.bytes >= line && text.bytes + text.n <= line + size);
-    agree(data, size, &text);
+    check_against_cjson(data, size, &text);
     free(line);
     return 0;
 }

@@ -18,7 +18,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 
 static const uint8_t magic[9] = MEGATRON_MAGIC "\0";
 
-static uint64_t word64(const uint8_t *p)
+static uint64_t read_u64(const uint8_t *p)
 {
     uint64_t v;
     memcpy(&v, p, sizeof v);
@@ -27,7 +27,7 @@ static uint64_t word64(const uint8_t *p)
 
 int64_t megatron_offset(const struct megatron_info *info, int64_t sequence_i)
 {
-    return (int64_t)word64(info->offsets + 8 * sequence_i);
+    return (int64_t)read_u64(info->offsets + 8 * sequence_i);
 }
 
 int64_t megatron_length(const struct megatron_info *info, int64_t sequence_i)
@@ -39,10 +39,10 @@ int64_t megatron_length(const struct megatron_info *info, int64_t sequence_i)
 
 int64_t megatron_first(const struct megatron_info *info, int64_t document_i)
 {
-    return (int64_t)word64(info->list + 8 * document_i);
+    return (int64_t)read_u64(info->list + 8 * document_i);
 }
 
-static enum status damaged(const char *name, const char *what, int64_t have, int64_t want)
+static enum status fail_damaged(const char *name, const char *what, int64_t have, int64_t want)
 {
     return FAIL(ST_BAD_DATA,
                 "Megatron index %s is damaged: %s (%lld, limit %lld); copy or make it again", name,
@@ -59,12 +59,12 @@ static enum status check_sequence(const struct megatron_info *info, int64_t i, i
     const int64_t bytes = width_of(info->type), n = megatron_length(info, i),
                   at = megatron_offset(info, i);
     if (n < 0 || n > most - tokens)
-        return damaged(name, "the lengths of its sequences are more than its .bin holds", n,
-                       most - tokens);
+        return fail_damaged(name, "the lengths of its sequences are more than its .bin holds", n,
+                            most - tokens);
     if (at != tokens * bytes)
-        return damaged(name,
-                       "a sequence does not lie inside its .bin right after the sequence before it",
-                       at, tokens * bytes);
+        return fail_damaged(
+            name, "a sequence does not lie inside its .bin right after the sequence before it", at,
+            tokens * bytes);
     return ST_OK;
 }
 
@@ -78,7 +78,8 @@ static enum status check_sequences(const struct megatron_info *info, int64_t bin
         i = info->sequences - 1;
         tokens = megatron_offset(info, i) / bytes;
         if (tokens < 0 || tokens > most)
-            return damaged(name, "its last sequence does not lie inside its .bin", tokens, most);
+            return fail_damaged(name, "its last sequence does not lie inside its .bin", tokens,
+                                most);
     }
     for (; i < info->sequences; i++) {
         TRY(check_sequence(info, i, tokens, most, name));
@@ -101,11 +102,11 @@ static enum status check_list(const struct megatron_info *info, const char *name
         const int64_t first = megatron_first(info, d),
                       least = d > 0 ? megatron_first(info, d - 1) : 0;
         if (first < least || first > info->sequences || (d == 0 && first != 0))
-            return damaged(name, "its document list does not rise", first, info->sequences);
+            return fail_damaged(name, "its document list does not rise", first, info->sequences);
     }
     if (megatron_first(info, info->documents) != info->sequences)
-        return damaged(name, "its document list ends before its sequences",
-                       megatron_first(info, info->documents), info->sequences);
+        return fail_damaged(name, "its document list ends before its sequences",
+                            megatron_first(info, info->documents), info->sequences);
     return ST_OK;
 }
 
@@ -121,17 +122,17 @@ enum status megatron_parse(const uint8_t *bytes, size_t size, int64_t bin_bytes,
                     "Megatron index %s is cut off: it has %zu bytes, the header alone has %d; copy "
                     "or make it again",
                     name, size, MEGATRON_HEADER_BYTES);
-    if (word64(bytes + 9) != 1)
+    if (read_u64(bytes + 9) != 1)
         return FAIL(ST_BAD_DATA, "Megatron index %s has version %llu, expected 1; make it again",
-                    name, (unsigned long long)word64(bytes + 9));
+                    name, (unsigned long long)read_u64(bytes + 9));
     if (bytes[17] != MEGATRON_TYPE_U16 && bytes[17] != MEGATRON_TYPE_I32)
         return FAIL(ST_BAD_DATA,
                     "Megatron index %s has ids of type %d; read are 8 (uint16) and 4 (int32)", name,
                     bytes[17]);
-    const uint64_t sequences = word64(bytes + 18), entries = word64(bytes + 26),
+    const uint64_t sequences = read_u64(bytes + 18), entries = read_u64(bytes + 26),
                    rest = size - MEGATRON_HEADER_BYTES;
     if (entries < 1)
-        return damaged(name, "its document list is empty", (int64_t)entries, 1);
+        return fail_damaged(name, "its document list is empty", (int64_t)entries, 1);
     if (sequences > rest / 12 || entries > rest / 8 || 12 * sequences + 8 * entries > rest)
         return FAIL(ST_BAD_DATA,
                     "Megatron index %s is cut off or damaged: its %zu bytes cannot hold %llu "
@@ -163,7 +164,7 @@ enum status megatron_begin(const struct megatron_info *info, int64_t document_i,
     const int64_t first = megatron_first(info, document_i), bytes = width_of(info->type),
                   least = document_i > 0 ? megatron_first(info, document_i - 1) : 0;
     if (first < least || least < 0 || first > info->sequences)
-        return damaged(name, "its document list does not rise", first, info->sequences);
+        return fail_damaged(name, "its document list does not rise", first, info->sequences);
     *token_i_out = info->tokens;
     if (first == info->sequences)
         return ST_OK;
@@ -172,7 +173,7 @@ enum status megatron_begin(const struct megatron_info *info, int64_t document_i,
         return check_sequence(info, 0, 0, info->tokens, name);
     const int64_t before = megatron_offset(info, first - 1) / bytes;
     if (before < 0 || before > info->tokens)
-        return damaged(name, "a sequence does not lie inside its .bin", before, info->tokens);
+        return fail_damaged(name, "a sequence does not lie inside its .bin", before, info->tokens);
     TRY(check_sequence(info, first - 1, before, info->tokens, name));
     return check_sequence(info, first, before + megatron_length(info, first - 1), info->tokens,
                           name);

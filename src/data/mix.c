@@ -63,9 +63,9 @@ static enum status read_items(const char *data, struct mix *mix)
     }
 }
 
-/* shares — computes the samples of each item in a cycle: integer parts first, then one more for the
- * largest remainders. */
-static void shares(const struct mix *mix, int64_t out[MIX_ITEMS_MAX])
+/* Computes the samples of each item in a cycle: integer parts first, then one more for the largest
+ * remainders. */
+static void compute_shares(const struct mix *mix, int64_t out[MIX_ITEMS_MAX])
 {
     double sum = 0, rest[MIX_ITEMS_MAX];
     int64_t left = MIX_CYCLE;
@@ -102,7 +102,7 @@ static enum status check_weights(struct mix *mix)
                         "DATA: part %d of the mixture, %.200s, has no weight and others have; give "
                         "one to each, as in a.bin:0.7,b.jsonl:0.3",
                         i + 1, mix->item[i].data);
-    shares(mix, share);
+    compute_shares(mix, share);
     for (int i = 0; i < mix->n; i++)
         if (share[i] == 0)
             return FAIL(ST_BAD_SETTING,
@@ -151,7 +151,7 @@ struct mix_order *mix_order_open(const struct mix *mix, uint64_t seed, bool is_s
 {
     struct mix_order *order = memory_new(1, sizeof *order);
     order->items_n = mix->n;
-    shares(mix, order->share);
+    compute_shares(mix, order->share);
     /* At each place every item is credited its share; the item with the most credit gets the place
      * and pays for it. This is as even as possible for any number of items. */
     int64_t credit[MIX_ITEMS_MAX] = {0};
@@ -203,7 +203,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         for (int i = 0; i < mix.n; i++)
             ASSERT(mix.item[i].data != NULL && (mix.item[i].weight > 0) == mix.is_weighted);
         if (mix.is_weighted)
-            shares(&mix, share);
+            compute_shares(&mix, share);
         for (int i = 0; mix.is_weighted && i < mix.n; i++)
             sum += share[i];
         ASSERT(!mix.is_weighted || sum == MIX_CYCLE);

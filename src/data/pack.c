@@ -23,7 +23,7 @@ struct fit {
 
 /* ---- memory ---- */
 
-static bool take(int32_t **out, int64_t n)
+static bool allocate_array(int32_t **out, int64_t n)
 {
     *out = malloc((size_t)n * sizeof **out);
     return *out != NULL;
@@ -32,8 +32,9 @@ static bool take(int32_t **out, int64_t n)
 static enum status fit_init(struct fit *fit, int32_t n, int32_t seq_tokens)
 {
     *fit = (struct fit){.seq_tokens = seq_tokens};
-    bool is_there = take(&fit->newest, (int64_t)seq_tokens + 1) && take(&fit->before, n) &&
-                    take(&fit->order, n) && take(&fit->number, n);
+    bool is_there = allocate_array(&fit->newest, (int64_t)seq_tokens + 1) &&
+                    allocate_array(&fit->before, n) && allocate_array(&fit->order, n) &&
+                    allocate_array(&fit->number, n);
     for (int level = 0; level < LEVELS; level++) {
         fit->bits[level] = calloc((size_t)(seq_tokens >> 6 * (level + 1)) + 1, sizeof(uint64_t));
         is_there = is_there && fit->bits[level] != NULL;
@@ -76,7 +77,7 @@ static int32_t least_room(const struct fit *fit, int32_t room)
     return NONE;
 }
 
-static void put(struct fit *fit, int32_t sample, int32_t room)
+static void add_sample(struct fit *fit, int32_t sample, int32_t room)
 {
     fit->before[sample] = fit->newest[room];
     fit->newest[room] = sample;
@@ -94,7 +95,7 @@ static int32_t take_newest(struct fit *fit, int32_t room)
 
 /* ---- pieces ---- */
 
-static void number(struct fit *fit, int32_t n, int32_t *sample)
+static void number_samples(struct fit *fit, int32_t n, int32_t *sample)
 {
     int32_t next = 0;
     for (int32_t i = 0; i < fit->samples_n; i++)
@@ -136,9 +137,9 @@ enum status pack_fit(const int32_t *tokens, int32_t n, int32_t seq_tokens, int32
             const int32_t piece = fit.order[i], length = tokens[piece];
             int32_t room = least_room(&fit, length);
             sample[piece] = room == NONE ? fit.samples_n++ : take_newest(&fit, room);
-            put(&fit, sample[piece], (room == NONE ? fit.seq_tokens : room) - length);
+            add_sample(&fit, sample[piece], (room == NONE ? fit.seq_tokens : room) - length);
         }
-        number(&fit, n, sample);
+        number_samples(&fit, n, sample);
         *samples_out = fit.samples_n;
     }
     for (int level = 0; level < LEVELS; level++)
@@ -173,7 +174,7 @@ static enum status fail_memory(const struct pack *pack)
                 pack->pieces_n);
 }
 
-static enum status grow(struct pack *pack)
+static enum status grow_pieces(struct pack *pack)
 {
     if (pack->pieces_n < pack->pieces_cap)
         return ST_OK;
@@ -199,7 +200,7 @@ static enum status add_document(struct pack *pack, int64_t first, int64_t end)
     pack->documents++;
     pack->cut += end - first > pack->seq_tokens;
     for (int64_t n; first < end; first += n) {
-        TRY(grow(pack));
+        TRY(grow_pieces(pack));
         n = end - first < pack->seq_tokens ? end - first : pack->seq_tokens;
         pack->first[pack->pieces_n] = first;
         pack->tokens[pack->pieces_n++] = (int32_t)n;
@@ -209,8 +210,8 @@ static enum status add_document(struct pack *pack, int64_t first, int64_t end)
 
 /* ---- samples ---- */
 
-/* order — groups the pieces by their samples, in the order of the data within each. */
-static enum status order(struct pack *pack, const int32_t *sample)
+/* Groups the pieces by their samples, in the order of the data within each. */
+static enum status group_pieces(struct pack *pack, const int32_t *sample)
 {
     const int32_t n = pack->pieces_n;
     int64_t *first = malloc((size_t)n * sizeof *first);
@@ -240,7 +241,7 @@ static enum status order(struct pack *pack, const int32_t *sample)
 
 /* ---- life ---- */
 
-static enum status make(struct pack *pack, const struct pack_config *config)
+static enum status pack_documents(struct pack *pack, const struct pack_config *config)
 {
     /* A separator that is the last token of all begins no document: it has no target. */
     const int64_t all = pack->corpus_tokens;
@@ -264,7 +265,7 @@ static enum status make(struct pack *pack, const struct pack_config *config)
     enum status st =
         pack_fit(pack->tokens, pack->pieces_n, (int32_t)pack->seq_tokens, sample, &pack->samples_n);
     if (st == ST_OK)
-        st = order(pack, sample);
+        st = group_pieces(pack, sample);
     free(sample);
     return st;
 }
@@ -281,7 +282,7 @@ enum status pack_open(const struct corpus *corpus, const struct pack_config *con
     pack->seq_tokens = config->seq_tokens;
     pack->corpus_tokens = corpus_tokens(corpus);
     pack->padding = (int32_t)config->separator[is_first ? 0 : 1];
-    enum status st = make(pack, config);
+    enum status st = pack_documents(pack, config);
     if (st != ST_OK)
         pack_close(pack);
     else
@@ -314,7 +315,7 @@ void pack_facts(const struct pack *pack, struct pack_facts *out)
 
 /* ---- reading ---- */
 
-static void mark(int32_t *first_key, int64_t at, int64_t n)
+static void fill_first_key(int32_t *first_key, int64_t at, int64_t n)
 {
     for (int64_t t = at; first_key != NULL && t < at + n; t++)
         first_key[t] = (int32_t)at;
@@ -334,13 +335,13 @@ enum status pack_read(const struct pack *pack, int64_t sample, int32_t *tokens, 
             TRY(corpus_read(pack->corpus, first + 1, known, targets + at));
         if (known < n)
             targets[at + known] = -1;
-        mark(first_key, at, n);
+        fill_first_key(first_key, at, n);
         at += n;
     }
     for (int64_t t = at; t < pack->seq_tokens; t++) {
         tokens[t] = pack->padding;
         targets[t] = -1;
     }
-    mark(first_key, at, pack->seq_tokens - at);
+    fill_first_key(first_key, at, pack->seq_tokens - at);
     return ST_OK;
 }

@@ -84,7 +84,7 @@ const struct sniff_kind *sniff_magic(const uint8_t *head, size_t n)
     return n > 2 && head[0] == 0x80 && head[1] >= 2 && head[1] <= 5 ? &pickle : NULL;
 }
 
-static uint32_t word(const uint8_t *p)
+static uint32_t read_u32(const uint8_t *p)
 {
     return p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
@@ -96,9 +96,9 @@ bool sniff_zstd(const uint8_t *head, size_t n)
 
 bool sniff_skippable(const uint8_t *head, size_t n, int64_t *bytes_out)
 {
-    if (n < SNIFF_FRAME_BYTES || (word(head) & ~15u) != SKIPPABLE_MAGIC)
+    if (n < SNIFF_FRAME_BYTES || (read_u32(head) & ~15u) != SKIPPABLE_MAGIC)
         return false;
-    *bytes_out = SNIFF_FRAME_BYTES + (int64_t)word(head + 4);
+    *bytes_out = SNIFF_FRAME_BYTES + (int64_t)read_u32(head + 4);
     return true;
 }
 

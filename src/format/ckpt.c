@@ -472,8 +472,9 @@ enum status ckpt_peek(const char *path, struct manifest *out)
     return st;
 }
 
-static enum status find(const struct ckpt *ckpt, const char *part, const char *name,
-                        const struct ckpt_file **part_out, const struct safetensors_entry **out)
+static enum status find_tensor(const struct ckpt *ckpt, const char *part, const char *name,
+                               const struct ckpt_file **part_out,
+                               const struct safetensors_entry **out)
 {
     for (int i = 0; i < ckpt->parts_n; i++) {
         if (strcmp(ckpt->part[i].name, part) != 0)
@@ -502,7 +503,7 @@ enum status ckpt_tensor(const struct ckpt *ckpt, const char *part, const char *n
 {
     const struct ckpt_file *where;
     const struct safetensors_entry *entry;
-    TRY(find(ckpt, part, name, &where, &entry));
+    TRY(find_tensor(ckpt, part, name, &where, &entry));
     TRY(safetensors_check(entry, ckpt->path, dims_n, dim));
     /* Releases the file's pages before this tensor: they stay in the page cache, but not in
      * resident memory. */
@@ -530,7 +531,7 @@ enum status ckpt_range(const struct ckpt *ckpt, const char *part, const char *na
 {
     const struct ckpt_file *where;
     const struct safetensors_entry *entry;
-    TRY(find(ckpt, part, name, &where, &entry));
+    TRY(find_tensor(ckpt, part, name, &where, &entry));
     TRY(safetensors_check(entry, ckpt->path, entry->dims_n, entry->dim));
     if (first < 0 || n < 0 || first > entry->elems || n > entry->elems - first)
         return FAIL(ST_BAD_DATA,

@@ -106,9 +106,9 @@ free_text:
     return st;
 }
 
-/* commit — renames the folder. A folder in its place is not a valid checkpoint of this run; it is
- * moved back if the rename fails. */
-static enum status commit(const struct job *job)
+/* Renames the folder. A folder in its place is not a valid checkpoint of this run; it is moved back
+ * if the rename fails. */
+static enum status commit_folder(const struct job *job)
 {
     struct stat info;
     bool is_replacing = lstat(job->target, &info) == 0;
@@ -135,7 +135,7 @@ static enum status write_new(struct job *job)
                     job->temp, strerror(errno));
     TRY_OR(write_parts(job), remove_temp);
     TRY_OR(write_manifest(job), remove_temp);
-    TRY_OR(commit(job), remove_temp);
+    TRY_OR(commit_folder(job), remove_temp);
     return ST_OK;
 remove_temp:;
     struct status_saved why;

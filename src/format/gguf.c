@@ -45,7 +45,8 @@ static enum status fail_short(const struct scan *scan, const char *part, uint64_
 }
 
 /* Moves past `bytes` bytes; *out: their beginning. */
-static enum status take(struct scan *scan, const char *part, uint64_t bytes, const uint8_t **out)
+static enum status take_bytes(struct scan *scan, const char *part, uint64_t bytes,
+                              const uint8_t **out)
 {
     if (bytes > (uint64_t)(scan->end - scan->at))
         return fail_short(scan, part, bytes);
@@ -57,7 +58,7 @@ static enum status take(struct scan *scan, const char *part, uint64_t bytes, con
 static enum status take_u64(struct scan *scan, const char *part, int bytes, uint64_t *out)
 {
     const uint8_t *at = NULL;
-    TRY(take(scan, part, (uint64_t)bytes, &at));
+    TRY(take_bytes(scan, part, (uint64_t)bytes, &at));
     *out = read_le(at, bytes);
     return ST_OK;
 }
@@ -67,7 +68,7 @@ static enum status take_string(struct scan *scan, const char *part, struct gguf_
     uint64_t n = 0;
     const uint8_t *at = NULL;
     TRY(take_u64(scan, part, 8, &n));
-    TRY(take(scan, part, n, &at));
+    TRY(take_bytes(scan, part, n, &at));
     *out = (struct gguf_string){(const char *)at, (size_t)n};
     return ST_OK;
 }
@@ -131,7 +132,7 @@ static enum status take_value(struct scan *scan, struct gguf_value *value)
     const uint8_t *begin = scan->at, *at = NULL;
     const uint64_t width = (uint64_t)kind_bytes(value->kind), items = (uint64_t)value->n;
     if (width > 0 && items <= UINT64_MAX / width)
-        TRY(take(scan, "a value", items * width, &at));
+        TRY(take_bytes(scan, "a value", items * width, &at));
     else if (items > (uint64_t)(scan->end - scan->at) / 8) /* each string has 8 bytes of length */
         return fail_short(scan, "an array", items);
     struct gguf_string string;
@@ -422,8 +423,8 @@ static bool is_signed(enum gguf_kind kind)
            kind == GGUF_KIND_I64;
 }
 
-/* whole — converts to a whole number; false: the kind holds none, or the number is beyond int64. */
-static bool whole(const struct gguf_value *value, int64_t *out)
+/* Converts to a whole number; false: the kind holds none, or the number is beyond int64. */
+static bool convert_to_i64(const struct gguf_value *value, int64_t *out)
 {
     int bytes = kind_bytes(value->kind), unused = 64 - 8 * bytes;
     if (bytes == 0 || value->kind == GGUF_KIND_F32 || value->kind == GGUF_KIND_F64 ||
@@ -443,7 +444,7 @@ enum status gguf_get_i64(const struct gguf *gguf, const char *key, int64_t min, 
     const struct gguf_value *value = NULL;
     int64_t n = 0;
     TRY(find_single(gguf, key, "a whole number", &value));
-    if (!whole(value, &n) || n < min || n > max)
+    if (!convert_to_i64(value, &n) || n < min || n > max)
         return FAIL(ST_BAD_DATA,
                     "%s: key %s is %" PRId64 " (kind %d), expected a whole number from %" PRId64
                     " to %" PRId64,
@@ -511,8 +512,8 @@ struct gguf_string gguf_next_string(const uint8_t **at)
 }
 
 #ifdef FUZZ
-/* touch — reads every value as every kind, and walks over its strings. */
-static void touch(const struct gguf *gguf, const struct gguf_value *value)
+/* Reads every value as every kind, and walks over its strings. */
+static void read_as_all_kinds(const struct gguf *gguf, const struct gguf_value *value)
 {
     char key[256], text[64];
     int64_t whole_out;
@@ -546,7 +547,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     if (gguf_parse(bytes, n, "fuzz", &gguf) != ST_OK)
         return 0;
     for (int i = 0; i < gguf.values_n; i++)
-        touch(&gguf, &gguf.value[i]);
+        read_as_all_kinds(&gguf, &gguf.value[i]);
     for (int i = 0; i < gguf.tensors_n; i++) {
         const struct gguf_tensor *t = &gguf.tensor[i];
         ASSERT(gguf_find_tensor(&gguf, t->name) == t);

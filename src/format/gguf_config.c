@@ -40,7 +40,7 @@ static const char *key_of(const struct reader *in, const char *key, char *out)
     return out;
 }
 
-static bool has(const struct reader *in, const char *key)
+static bool has_key(const struct reader *in, const char *key)
 {
     char full[KEY_CAP];
     return gguf_find(in->gguf, key_of(in, key, full)) != NULL;
@@ -51,7 +51,7 @@ static enum status read_dim(const struct reader *in, const char *key, int64_t us
 {
     char full[KEY_CAP];
     *out = usual;
-    return usual > 0 && !has(in, key)
+    return usual > 0 && !has_key(in, key)
                ? ST_OK
                : gguf_get_i64(in->gguf, key_of(in, key, full), 1, DIM_MAX, out);
 }
@@ -61,7 +61,7 @@ static enum status read_number(const struct reader *in, const char *key, double 
 {
     char full[KEY_CAP], digits[40];
     double value = usual;
-    if (has(in, key))
+    if (has_key(in, key))
         TRY(gguf_get_f64(in->gguf, key_of(in, key, full), &value));
     *out = value;
     for (int precision = 6; isfinite(value) && precision <= 9; precision++) {
@@ -155,7 +155,8 @@ static enum status read_dims(struct reader *in)
     TRY(read_dim(in, "attention.key_length", c->embed / c->heads > 0 ? c->embed / c->heads : 1,
                  &c->head_dim));
     TRY(read_dim(in, "attention.value_length", c->head_dim, &value_dim));
-    if (value_dim != c->head_dim || (!has(in, "attention.key_length") && c->embed % c->heads != 0))
+    if (value_dim != c->head_dim ||
+        (!has_key(in, "attention.key_length") && c->embed % c->heads != 0))
         return FAIL(ST_BAD_DATA,
                     "%s: %" PRId64 " heads of %" PRId64 " (keys) and %" PRId64
                     " (values) in %" PRId64 " elements, which is not computed; use another model",
@@ -187,7 +188,7 @@ static enum status read_scaling(struct reader *in)
 {
     struct hf_rope *rope = &in->config.rope;
     char full[KEY_CAP], word[WORD_CAP] = "none";
-    if (has(in, "rope.scaling.type"))
+    if (has_key(in, "rope.scaling.type"))
         TRY(gguf_get_text(in->gguf, key_of(in, "rope.scaling.type", full), word, sizeof(word)));
     if (strcmp(word, "none") == 0)
         return ST_OK;
@@ -317,7 +318,7 @@ enum status gguf_config_read(const struct gguf *gguf, struct hf_config *out)
     c->qkv_bias = is_neox || is_gpt2 || c->arch == HF_ARCH_QWEN2;
     c->out_bias = is_neox || is_gpt2;
     c->parallel_residual = is_neox;
-    if (is_neox && has(&in, "use_parallel_residual"))
+    if (is_neox && has_key(&in, "use_parallel_residual"))
         TRY(gguf_get_bool(in.gguf, key_of(&in, "use_parallel_residual", full),
                           &c->parallel_residual));
     c->is_tied = c->is_tied || is_gpt2;

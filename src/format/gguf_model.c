@@ -158,7 +158,7 @@ static bool is_copy(const struct gguf_model *model, const struct gguf_tensor *t)
            embd->quant == t->quant && embd->bytes == t->bytes && is_equal(model, embd, t);
 }
 
-static enum status parse(struct gguf_model *model, const uint8_t *bytes, size_t n)
+static enum status parse_model(struct gguf_model *model, const uint8_t *bytes, size_t n)
 {
     TRY(gguf_parse(bytes, n, model->path, &model->gguf));
     TRY(gguf_config_read(&model->gguf, &model->config));
@@ -210,7 +210,7 @@ enum status gguf_model_parse(const uint8_t *bytes, size_t n, const char *what,
                              struct gguf_model **out)
 {
     struct gguf_model *model = new_model(what);
-    enum status st = parse(model, bytes, n);
+    enum status st = parse_model(model, bytes, n);
     if (st != ST_OK)
         gguf_model_close(model);
     else
@@ -223,7 +223,7 @@ enum status gguf_model_open(const char *path, struct gguf_model **out)
     struct gguf_model *model = new_model(path);
     enum status st;
     TRY_OR(file_map_open(path, &model->map), close_model);
-    TRY_OR(parse(model, model->map.data, model->map.bytes), close_model);
+    TRY_OR(parse_model(model, model->map.data, model->map.bytes), close_model);
     *out = model;
     return ST_OK;
 close_model:
@@ -332,10 +332,10 @@ static void read_rows(const struct gguf_entry *e, int64_t first, int64_t n, floa
     }
 }
 
-/* turn — transposes our rows [row, row+rows_n), columns [column, column+columns_n): a piece of each
- * of the file's rows becomes a column. */
-static void turn(const struct gguf_tensor *t, int64_t row, int64_t rows_n, int64_t column,
-                 int64_t columns_n, int64_t stride, float *out)
+/* Transposes our rows [row, row+rows_n), columns [column, column+columns_n): a piece of each of the
+ * file's rows becomes a column. */
+static void transpose_rows(const struct gguf_tensor *t, int64_t row, int64_t rows_n, int64_t column,
+                           int64_t columns_n, int64_t stride, float *out)
 {
     float piece[TILE];
     for (int64_t j = 0; j < columns_n; j++)
@@ -354,7 +354,7 @@ static void read_turned(const struct gguf_entry *e, int64_t first, int64_t n, fl
     for (int64_t done; n > 0; first += done, out += done, n -= done) {
         int64_t column = first % width, rows_n = column == 0 && n >= width ? n / width : 1;
         done = rows_n > 1 || n > width - column ? rows_n * (width - column) : n;
-        turn(t, first / width, rows_n, column, done / rows_n, width, out);
+        transpose_rows(t, first / width, rows_n, column, done / rows_n, width, out);
     }
 }
 

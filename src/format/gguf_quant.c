@@ -37,8 +37,8 @@ static void q8_0_to_f32(const uint8_t *block, int64_t blocks_n, float *out)
     }
 }
 
-/* unpack — unpacks 32 nibbles: the low ones are the first 16 numbers. */
-static void unpack(const uint8_t *nibbles, float scale, float minimum, int less, float *out)
+/* Unpacks 32 nibbles: the low ones are the first 16 numbers. */
+static void unpack_nibbles(const uint8_t *nibbles, float scale, float minimum, int less, float *out)
 {
     for (int i = 0; i < BLOCK / 2; i++) {
         out[i] = scale * (float)((nibbles[i] & 15) - less) + minimum;
@@ -49,14 +49,14 @@ static void unpack(const uint8_t *nibbles, float scale, float minimum, int less,
 static void q4_0_to_f32(const uint8_t *block, int64_t blocks_n, float *out)
 {
     for (; blocks_n > 0; blocks_n--, block += 2 + BLOCK / 2, out += BLOCK)
-        unpack(block + 2, half_to_float(read_u16(block)), -0.0f, 8, out); /* x + -0 is x */
+        unpack_nibbles(block + 2, half_to_float(read_u16(block)), -0.0f, 8, out); /* x + -0 is x */
 }
 
 static void q4_1_to_f32(const uint8_t *block, int64_t blocks_n, float *out)
 {
     for (; blocks_n > 0; blocks_n--, block += 4 + BLOCK / 2, out += BLOCK)
-        unpack(block + 4, half_to_float(read_u16(block)), half_to_float(read_u16(block + 2)), 0,
-               out);
+        unpack_nibbles(block + 4, half_to_float(read_u16(block)),
+                       half_to_float(read_u16(block + 2)), 0, out);
 }
 
 static const struct gguf_quant quant_list[] = {

@@ -163,7 +163,7 @@ static enum status list_rows(struct hf_model *hf)
     return ST_OK;
 }
 
-static const struct row *find(const struct hf_model *hf, const char *name)
+static const struct row *find_row(const struct hf_model *hf, const char *name)
 {
     struct row key = {.name = name};
     return hf->rows_n == 0 ? NULL
@@ -173,10 +173,10 @@ static const struct row *find(const struct hf_model *hf, const char *name)
 /* find_weight — finds a tensor; a tied embedding may have the name of the output layer. */
 static const struct row *find_weight(const struct hf_model *hf, const char *name)
 {
-    const struct row *row = find(hf, name);
+    const struct row *row = find_row(hf, name);
     return row || !hf->is_tied || strcmp(name, hf->names->embedding) != 0
                ? row
-               : find(hf, hf->names->head);
+               : find_row(hf, hf->names->head);
 }
 
 /* ---- the index against the files ---- */
@@ -190,7 +190,7 @@ static enum status open_listed(struct hf_model *hf, const char *dir, const struc
     /* Checks that the file in the index holds the tensor. */
     for (int i = 0; i < index->rows_n; i++) {
         const struct hf_index_row *listed = &index->row[i];
-        const struct row *row = find(hf, our_name(hf, listed->name));
+        const struct row *row = find_row(hf, our_name(hf, listed->name));
         if (row && strcmp(row->entry->name, listed->name) == 0 && row->part_i == listed->file_i)
             continue;
         if (row && strcmp(row->entry->name, listed->name) == 0)
@@ -234,8 +234,8 @@ static enum status open_listed(struct hf_model *hf, const char *dir, const struc
  * harmless. */
 static enum status check_tied(const struct hf_model *hf)
 {
-    const struct row *head_row = find(hf, hf->names->head),
-                     *embedding_row = find(hf, hf->names->embedding);
+    const struct row *head_row = find_row(hf, hf->names->head),
+                     *embedding_row = find_row(hf, hf->names->embedding);
     if (!hf->is_tied || !head_row || !embedding_row)
         return ST_OK;
     const struct safetensors_entry *head = head_row->entry, *embedding = embedding_row->entry;

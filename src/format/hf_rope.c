@@ -11,8 +11,8 @@
 #define BETA_SLOW_USUAL 1.0
 #define NUMBER_MAX 1e12 /* far above any theta or factor */
 
-/* get — returns a key's value; NULL: it is missing or null. */
-static const cJSON *get(const cJSON *object, const char *key)
+/* Returns a key's value; NULL: it is missing or null. */
+static const cJSON *get_item(const cJSON *object, const char *key)
 {
     const cJSON *item = object ? cJSON_GetObjectItemCaseSensitive(object, key) : NULL;
     return item && !cJSON_IsNull(item) ? item : NULL;
@@ -22,7 +22,7 @@ static const cJSON *get(const cJSON *object, const char *key)
  * be missing. */
 static enum status read_positive(const cJSON *object, const char *key, double usual, double *out)
 {
-    const cJSON *item = get(object, key);
+    const cJSON *item = get_item(object, key);
     if (!item && usual > 0) {
         *out = usual;
         return ST_OK;
@@ -45,8 +45,8 @@ struct source {
     const char *key;
 };
 
-/* print — writes a value for messages. */
-static const char *print(const cJSON *item, char *out, size_t cap)
+/* Writes a value for messages. */
+static const char *format_value(const cJSON *item, char *out, size_t cap)
 {
     if (cJSON_IsNumber(item))
         text_copy(out, cap, text_f64(item->valuedouble).text);
@@ -62,8 +62,8 @@ static enum status check_same(const cJSON *root, const struct source *source, in
     char first_value[64], value[64];
     const struct source *first = NULL;
     for (int i = 0; i < n; i++) {
-        const cJSON *item = get(source[i].object, source[i].key), *was;
-        if (!item || item == (was = first ? get(first->object, first->key) : NULL))
+        const cJSON *item = get_item(source[i].object, source[i].key), *was;
+        if (!item || item == (was = first ? get_item(first->object, first->key) : NULL))
             continue;
         if (!first) {
             first = &source[i];
@@ -74,10 +74,10 @@ static enum status check_same(const cJSON *root, const struct source *source, in
         return FAIL(ST_BAD_DATA, "\"%s\"%s%s is %s, but \"%s\"%s%s is %s; correct the wrong one",
                     first->key, first->object == root ? "" : " in ",
                     first->object == root ? "" : first->object->string,
-                    print(was, first_value, sizeof first_value), source[i].key,
+                    format_value(was, first_value, sizeof first_value), source[i].key,
                     source[i].object == root ? "" : " in ",
                     source[i].object == root ? "" : source[i].object->string,
-                    print(item, value, sizeof value));
+                    format_value(item, value, sizeof value));
     }
     return ST_OK;
 }
@@ -87,7 +87,7 @@ static enum status check_same(const cJSON *root, const struct source *source, in
 static enum status check_contradictions(const cJSON *root, const struct hf_config *config)
 {
     const bool is_neox = config->arch == HF_ARCH_NEOX;
-    const cJSON *now = get(root, "rope_parameters"), *old = get(root, "rope_scaling");
+    const cJSON *now = get_item(root, "rope_parameters"), *old = get_item(root, "rope_scaling");
     now = cJSON_IsObject(now) ? now : NULL;
     old = cJSON_IsObject(old) ? old : NULL;
     const cJSON *neox = is_neox ? root : NULL;
@@ -117,7 +117,7 @@ static enum status check_contradictions(const cJSON *root, const struct hf_confi
 static const cJSON *first_of(const cJSON *inside, const char *key, const cJSON *root,
                              const char *top_key)
 {
-    return get(inside, key) ? inside : get(root, top_key) ? root : NULL;
+    return get_item(inside, key) ? inside : get_item(root, top_key) ? root : NULL;
 }
 
 /* read_fraction — reads the share of a head that rotates. Only GPT-NeoX rotates a part of a head;
@@ -180,7 +180,7 @@ static double yarn_scale(double factor, double m)
 static enum status read_yarn(const cJSON *root, const cJSON *inside, struct hf_config *config)
 {
     struct hf_rope *rope = &config->rope;
-    const cJSON *truncate = get(inside, "truncate");
+    const cJSON *truncate = get_item(inside, "truncate");
     if (truncate && !cJSON_IsTrue(truncate))
         return FAIL(ST_BAD_DATA,
                     "\"truncate\" of the YaRN scaling is not true, which is not computed; use "
@@ -193,11 +193,11 @@ static enum status read_yarn(const cJSON *root, const cJSON *inside, struct hf_c
     /* The file's factor, or computed from DeepSeek's pair of scales; 0: computed from `factor`
      * only. */
     double m = 0, all = 0;
-    if (get(inside, "attention_factor"))
+    if (get_item(inside, "attention_factor"))
         return read_positive(inside, "attention_factor", 0, &rope->attention_factor);
-    if (get(inside, "mscale"))
+    if (get_item(inside, "mscale"))
         TRY(json_get_f64(inside, "mscale", &m));
-    if (get(inside, "mscale_all_dim"))
+    if (get_item(inside, "mscale_all_dim"))
         TRY(json_get_f64(inside, "mscale_all_dim", &all));
     if (m == 0 || all == 0)
         return ST_OK;
@@ -226,9 +226,9 @@ enum status hf_rope_read(const cJSON *root, struct hf_config *config)
     config->rope = (struct hf_rope){.kind = HF_ROPE_NONE};
     /* The object with the scaling; NULL: there is none. An old "rope_scaling" hides
      * "rope_parameters", as in transformers 5. */
-    const cJSON *scaling = get(root, "rope_scaling"), *inside = scaling;
+    const cJSON *scaling = get_item(root, "rope_scaling"), *inside = scaling;
     if (!scaling || (cJSON_IsObject(scaling) && !scaling->child))
-        inside = get(root, "rope_parameters");
+        inside = get_item(root, "rope_parameters");
     if (inside && !cJSON_IsObject(inside))
         return FAIL(ST_BAD_DATA, "\"%s\" is not an object; the file is damaged", inside->string);
     for (const cJSON *item = inside ? inside->child : NULL; item; item = item->next)
@@ -246,7 +246,7 @@ enum status hf_rope_read(const cJSON *root, struct hf_config *config)
         return FAIL(ST_BAD_DATA, "the base of the rotary positions (%s) is %g, expected above 1",
                     top_key, config->rope.theta);
     TRY(read_fraction(root, inside, config));
-    type = get(inside, "rope_type") ? get(inside, "rope_type") : get(inside, "type");
+    type = get_item(inside, "rope_type") ? get_item(inside, "rope_type") : get_item(inside, "type");
     if (!type)
         return ST_OK;
     for (size_t i = 0; cJSON_IsString(type) && i < sizeof(kind_list) / sizeof(kind_list[0]); i++)

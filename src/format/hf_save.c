@@ -84,8 +84,8 @@ enum status hf_save_check(const char *to)
     return check_target(job.target);
 }
 
-/* sweep — removes TARGET.tmp-<number> next to the target, and nothing else. */
-static void sweep(const struct job *job)
+/* Removes TARGET.tmp-<number> next to the target, and nothing else. */
+static void remove_leftovers(const struct job *job)
 {
     const char *slash = strrchr(job->target, '/');
     char mark[FILE_PATH_MAX], path[FILE_PATH_MAX];
@@ -199,8 +199,8 @@ static enum status write_files(const struct job *job)
     return file_sync_dir(job->temp);
 }
 
-/* commit — renames the folder, which can replace an empty folder and nothing else. */
-static enum status commit(const struct job *job)
+/* Renames the folder, which can replace an empty folder and nothing else. */
+static enum status commit_folder(const struct job *job)
 {
     if (rename(job->temp, job->target) != 0)
         return FAIL(ST_STORE, "cannot rename %s to %s: %s", job->temp, job->target,
@@ -220,7 +220,7 @@ enum status hf_save(const char *to, const struct safetensors_source *source, int
     TRY(name_paths(&job, to));
     TRY(check_target(job.target));
     TRY(file_make_dirs(job.parent));
-    sweep(&job);
+    remove_leftovers(&job);
     int64_t need_bytes, free_bytes = file_space_bytes(job.parent);
     TRY(safetensors_bytes(job.source, job.sources_n, METADATA, &need_bytes));
     need_bytes += SLACK_BYTES + (int64_t)job.sources_n * INDEX_ROW_BYTES;
@@ -241,7 +241,7 @@ enum status hf_save(const char *to, const struct safetensors_source *source, int
         /* some file systems have no locks */
         LOG_DEBUG("cannot lock %s: %s", job.temp, strerror(errno));
     TRY_OR(write_files(&job), remove_temp);
-    TRY_OR(commit(&job), remove_temp);
+    TRY_OR(commit_folder(&job), remove_temp);
     close(lock_fd);
     return ST_OK;
 remove_temp:;

@@ -137,8 +137,8 @@ struct audit {
     bool is_unchecked;       /* checksums do not count: else a fuzzer would get no further */
 };
 
-/* supersede — drops the results of steps after `after`. */
-static void supersede(struct audit *a, int64_t after)
+/* Drops the results of steps after `after`. */
+static void drop_superseded(struct audit *a, int64_t after)
 {
     while (a->runs_n > 0) {
         struct ledger_run *last = &a->run[a->runs_n - 1];
@@ -162,7 +162,7 @@ static enum status take_start(struct audit *a, const struct ledger_start *start)
     a->out->data = start->data;
     a->generation = start->generation;
     a->provenance = 0;
-    supersede(a, start->after);
+    drop_superseded(a, start->after);
     /* Compares the order of samples with the order of the remaining runs. */
     int64_t *reordered = &a->out->reordered;
     if (a->runs_n == 0)
@@ -376,7 +376,7 @@ static void find_problem(const struct audit *a)
         text_copy(out->problem, sizeof out->problem, a->differs);
 }
 
-static void count(const struct audit *a)
+static void count_outcomes(const struct audit *a)
 {
     struct ledger_audit *out = a->out;
     out->generations = a->generation;
@@ -394,15 +394,15 @@ static void count(const struct audit *a)
     }
 }
 
-static enum status audit(const char *bytes, size_t n, const char *what, bool is_unchecked,
-                         struct ledger_audit *out)
+static enum status audit_bytes(const char *bytes, size_t n, const char *what, bool is_unchecked,
+                               struct ledger_audit *out)
 {
     struct audit a = {.out = out, .is_unchecked = is_unchecked};
     *out = (struct ledger_audit){.generations = 0};
     enum status st = take_lines(&a, bytes, n, what);
     if (st == ST_OK) {
         find_problem(&a);
-        count(&a);
+        count_outcomes(&a);
     }
     if (st != ST_OK)
         ledger_audit_free(out);
@@ -421,7 +421,7 @@ void ledger_audit_free(struct ledger_audit *a)
 enum status ledger_audit_bytes(const char *bytes, size_t n, const char *what,
                                struct ledger_audit *out)
 {
-    return audit(bytes, n, what, false, out);
+    return audit_bytes(bytes, n, what, false, out);
 }
 
 enum status ledger_audit(const char *path, struct ledger_audit *out)
@@ -444,7 +444,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {
     struct ledger_audit out;
-    if (audit((const char *)bytes, n, "fuzz", true, &out) != ST_OK)
+    if (audit_bytes((const char *)bytes, n, "fuzz", true, &out) != ST_OK)
         return 0;
     ASSERT(out.bytes <= n && out.again >= 0 && out.epoch >= 0 && out.reordered >= 0 &&
            (out.problem[0] || out.last >= out.first - 1));

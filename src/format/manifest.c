@@ -22,7 +22,7 @@ static void tail_of(const char *bytes, size_t n, char out[TAIL_BYTES + 1])
     ASSERTF(fits && strlen(out) == TAIL_BYTES, "tail %zu bytes", strlen(out));
 }
 
-static enum status normalize(const char *what, char *json, size_t cap)
+static enum status normalize_json(const char *what, char *json, size_t cap)
 {
     cJSON *root = NULL;
     TRY(json_parse(json, strlen(json), what, &root));
@@ -42,8 +42,9 @@ static enum status normalize(const char *what, char *json, size_t cap)
 
 enum status manifest_normalize(struct ckpt_meta *meta)
 {
-    TRY(normalize("the checkpoint's model", meta->model_json, sizeof(meta->model_json)));
-    TRY(normalize("the checkpoint's settings", meta->settings_json, sizeof(meta->settings_json)));
+    TRY(normalize_json("the checkpoint's model", meta->model_json, sizeof(meta->model_json)));
+    TRY(normalize_json("the checkpoint's settings", meta->settings_json,
+                       sizeof(meta->settings_json)));
     return ST_OK;
 }
 
@@ -192,7 +193,7 @@ static size_t skip_space(const char *bytes, size_t n, size_t at)
 }
 
 /* Skips white space, then this text; false: the bytes differ. */
-static bool take(const char *bytes, size_t n, size_t *at, const char *text)
+static bool accept_text(const char *bytes, size_t n, size_t *at, const char *text)
 {
     size_t from = skip_space(bytes, n, *at), len = strlen(text);
     if (n - from < len || memcmp(bytes + from, text, len) != 0)
@@ -208,8 +209,8 @@ static int64_t schema_of(const char *bytes, size_t n)
     char digits[20];
     size_t at = 0;
     int64_t schema;
-    if (!take(bytes, n, &at, "{") || !take(bytes, n, &at, "\"schema\"") ||
-        !take(bytes, n, &at, ":"))
+    if (!accept_text(bytes, n, &at, "{") || !accept_text(bytes, n, &at, "\"schema\"") ||
+        !accept_text(bytes, n, &at, ":"))
         return -1;
     at = skip_space(bytes, n, at);
     size_t len = 0;
@@ -219,7 +220,8 @@ static int64_t schema_of(const char *bytes, size_t n)
     memcpy(digits, bytes + at, len);
     digits[len] = 0;
     at += len;
-    if (text_parse_i64(digits, 0, INT64_MAX, &schema) != TEXT_OK || !take(bytes, n, &at, ","))
+    if (text_parse_i64(digits, 0, INT64_MAX, &schema) != TEXT_OK ||
+        !accept_text(bytes, n, &at, ","))
         return -1;
     return schema;
 }

@@ -35,10 +35,10 @@ static bool is_direct(const struct sink *sink)
     return flags >= 0 && (flags & O_DIRECT);
 }
 
-/* flush — starts the write-back of the written bytes, if the page cache is used, while the next
- * bytes are hashed, and waits for older bytes. So the last fsync is short and heartbeats are
- * steady. A failed write-back is reported once only, so it is never ignored here. */
-static enum status flush(struct sink *sink)
+/* Starts the write-back of the written bytes, if the page cache is used, while the next bytes are
+ * hashed, and waits for older bytes. So the last fsync is short and heartbeats are steady. A failed
+ * write-back is reported once only, so it is never ignored here. */
+static enum status flush_written(struct sink *sink)
 {
     int64_t n = sink->at - sink->flushed, back = sink->flushed - FLUSH_LAG;
     int rc =
@@ -58,8 +58,8 @@ static enum status flush(struct sink *sink)
     return ST_OK;
 }
 
-/* put — writes the buffer to the file. */
-static enum status put(struct sink *sink)
+/* Writes the buffer to the file. */
+static enum status write_buffer(struct sink *sink)
 {
     enum status st = file_write_at(sink->fd, sink->path, sink->buffer, sink->buffered, sink->at);
     if (st != ST_OK) {
@@ -70,7 +70,7 @@ static enum status put(struct sink *sink)
     }
     sink->at += (int64_t)sink->buffered;
     sink->buffered = 0;
-    return sink->at - sink->flushed >= FLUSH_BYTES ? flush(sink) : ST_OK;
+    return sink->at - sink->flushed >= FLUSH_BYTES ? flush_written(sink) : ST_OK;
 }
 
 enum status sink_add(struct sink *sink, const void *data, int64_t bytes)
@@ -86,7 +86,7 @@ enum status sink_add(struct sink *sink, const void *data, int64_t bytes)
         done += (int64_t)n;
         sink->buffered += n;
         if (sink->buffered == BUFFER_BYTES)
-            TRY(put(sink));
+            TRY(write_buffer(sink));
     }
     return ST_OK;
 }
@@ -98,8 +98,8 @@ enum status sink_end(struct sink *sink, uint64_t *hash_out, int64_t *bytes_out)
     if (is_direct(sink) && fcntl(sink->fd, F_SETFL, flags & ~O_DIRECT) != 0)
         return FAIL(ST_STORE, "cannot set up the end of %s: %s; check the disk", sink->path,
                     strerror(errno));
-    TRY(put(sink));
-    TRY(flush(sink));
+    TRY(write_buffer(sink));
+    TRY(flush_written(sink));
     if (fsync(sink->fd) != 0)
         return FAIL(ST_STORE, "cannot sync %s (%" PRId64 " bytes): %s; check the disk", sink->path,
                     sink->total_bytes, strerror(errno));

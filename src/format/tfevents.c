@@ -61,7 +61,7 @@ uint32_t tfevents_crc32c(const void *bytes, size_t n)
 
 /* Masks a checksum: a record's checksum is rotated and shifted, because a checksum of data that
  * contains its own checksum is weak. */
-static uint32_t mask(uint32_t crc) { return (crc >> 15 | crc << 17) + 0xA282EAD8u; }
+static uint32_t mask_crc(uint32_t crc) { return (crc >> 15 | crc << 17) + 0xA282EAD8u; }
 
 /* ---- messages ---- */
 
@@ -70,7 +70,7 @@ struct message {
     size_t n;
 };
 
-static void add(struct message *m, const void *bytes, size_t n)
+static void add_bytes(struct message *m, const void *bytes, size_t n)
 {
     ASSERTF(n <= sizeof m->bytes - m->n, "%zu bytes and %zu more of %zu", m->n, n, sizeof m->bytes);
     memcpy(m->bytes + m->n, bytes, n);
@@ -82,7 +82,7 @@ static void add_little(struct message *m, uint64_t value, int bytes_n)
     uint8_t bytes[8];
     for (int i = 0; i < bytes_n; i++)
         bytes[i] = (uint8_t)(value >> 8 * i);
-    add(m, bytes, (size_t)bytes_n);
+    add_bytes(m, bytes, (size_t)bytes_n);
 }
 
 static void add_varint(struct message *m, uint64_t value)
@@ -104,7 +104,7 @@ static void add_field(struct message *m, int field, const void *bytes, size_t n)
 {
     add_key(m, field, WIRE_BYTES);
     add_varint(m, n);
-    add(m, bytes, n);
+    add_bytes(m, bytes, n);
 }
 
 /* Begins an Event: wall_time = 1, step = 2; one of: file_version = 3, summary = 5, session_log =
@@ -137,10 +137,10 @@ static void put_record(struct tfevents *file, const struct message *m)
     }
     const uint8_t *length = file->buffer + file->used;
     put_little(file, m->n, 8);
-    put_little(file, mask(tfevents_crc32c(length, 8)), 4);
+    put_little(file, mask_crc(tfevents_crc32c(length, 8)), 4);
     memcpy(file->buffer + file->used, m->bytes, m->n);
     file->used += m->n;
-    put_little(file, mask(tfevents_crc32c(m->bytes, m->n)), 4);
+    put_little(file, mask_crc(tfevents_crc32c(m->bytes, m->n)), 4);
 }
 
 /* Writes the buffer. A write that failed half-way is repeated whole, at the same position: the
@@ -219,9 +219,8 @@ static int64_t seconds_next(const char *dir)
     return next;
 }
 
-/* host — writes this machine's name, with all characters replaced that are unfit for a file
- * name. */
-static const char *host(char *out, size_t cap)
+/* Writes this machine's name, with all characters replaced that are unfit for a file name. */
+static const char *get_host_name(char *out, size_t cap)
 {
     if (gethostname(out, cap) != 0)
         text_copy(out, cap, "localhost");
@@ -236,7 +235,7 @@ static enum status open_file(const char *dir, struct tfevents *file)
 {
     char name[160], host_name[65];
     text_format(name, sizeof name, NAME "%0*lld.%s.%lld.convoy", SECONDS_DIGITS,
-                (long long)seconds_next(dir), host(host_name, sizeof host_name),
+                (long long)seconds_next(dir), get_host_name(host_name, sizeof host_name),
                 (long long)getpid());
     TRY(file_join(file->path, sizeof file->path, dir, name));
     file->fd = open(file->path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);

@@ -38,7 +38,7 @@ struct multiple_choice {
     int64_t longest;
 };
 
-static void *append(struct array *a, int64_t n, size_t each)
+static void *append_items(struct array *a, int64_t n, size_t each)
 {
     a->data = memory_grow(a->data, (size_t)(a->n + n), &a->cap, each);
     a->n += n;
@@ -82,7 +82,7 @@ struct place {
     int64_t number;
 };
 
-static enum status bad(const struct multiple_choice *m, const struct place *at, const char *why)
+static enum status fail_at(const struct multiple_choice *m, const struct place *at, const char *why)
 {
     return FAIL(ST_BAD_DATA, "%s: %s %lld %s; make the file again", m->config->path, at->what,
                 (long long)at->number, why);
@@ -99,7 +99,7 @@ static enum status begin_row(struct multiple_choice *m, const struct place *at, 
         return FAIL(ST_BAD_DATA, "%s: %s %lld has the label %lld, expected 0 to %lld",
                     m->config->path, at->what, (long long)at->number, (long long)label,
                     (long long)endings_n - 1);
-    struct row *row = append(&m->rows, 1, sizeof *row);
+    struct row *row = append_items(&m->rows, 1, sizeof *row);
     *row = (struct row){m->ids.n, m->lengths.n, (int)endings_n, (int)label};
     return ST_OK;
 }
@@ -109,7 +109,7 @@ static enum status add_part(struct multiple_choice *m, const struct place *at, i
 {
     const uint32_t *ids = (const uint32_t *)m->ids.data + (m->ids.n - n);
     if (n == 0)
-        return bad(m, at, "has an empty context or ending");
+        return fail_at(m, at, "has an empty context or ending");
     for (int64_t i = 0; i < n; i++)
         if (ids[i] >= m->config->vocab)
             return FAIL(ST_BAD_DATA,
@@ -117,7 +117,7 @@ static enum status add_part(struct multiple_choice *m, const struct place *at, i
                         "the model's tokenizer",
                         m->config->path, at->what, (long long)at->number, ids[i],
                         (long long)m->config->vocab);
-    *(int64_t *)append(&m->lengths, 1, sizeof(int64_t)) = n;
+    *(int64_t *)append_items(&m->lengths, 1, sizeof(int64_t)) = n;
     return ST_OK;
 }
 
@@ -138,7 +138,7 @@ struct words {
     int64_t n;
 };
 
-static int32_t word(struct words *w)
+static int32_t read_word(struct words *w)
 {
     int32_t value = w->at[0] | w->at[1] << 8;
     w->at += 2;
@@ -148,12 +148,12 @@ static int32_t word(struct words *w)
 
 static enum status take_ids(struct multiple_choice *m, const struct place *at, struct words *w)
 {
-    int64_t n = w->n > 0 ? word(w) : 0;
+    int64_t n = w->n > 0 ? read_word(w) : 0;
     if (n > w->n)
-        return bad(m, at, "is cut off");
-    uint32_t *ids = append(&m->ids, n, sizeof *ids);
+        return fail_at(m, at, "is cut off");
+    uint32_t *ids = append_items(&m->ids, n, sizeof *ids);
     for (int64_t i = 0; i < n; i++)
-        ids[i] = (uint32_t)word(w);
+        ids[i] = (uint32_t)read_word(w);
     return add_part(m, at, n);
 }
 
@@ -162,17 +162,18 @@ static enum status take_question(struct multiple_choice *m, int64_t i, struct wo
     struct place at = {"question", i};
     const struct words begin = *w;
     if (w->n < 6)
-        return bad(m, &at, "is cut off");
-    if (word(w) != EXAMPLE_BEGIN)
-        return bad(m, &at, "does not begin with 65535");
-    int32_t bytes = word(w), number = word(w), label = word(w), endings_n = word(w);
+        return fail_at(m, &at, "is cut off");
+    if (read_word(w) != EXAMPLE_BEGIN)
+        return fail_at(m, &at, "does not begin with 65535");
+    int32_t bytes = read_word(w), number = read_word(w), label = read_word(w),
+            endings_n = read_word(w);
     if (number != (i & 65535))
-        return bad(m, &at, "has another number");
+        return fail_at(m, &at, "has another number");
     TRY(begin_row(m, &at, endings_n, label));
     for (int k = 0; k <= endings_n; k++)
         TRY(take_ids(m, &at, w));
     if (bytes != ((begin.n - w->n) * 2 & 65535))
-        return bad(m, &at, "has another length than it says");
+        return fail_at(m, &at, "has another length than it says");
     end_row(m);
     return ST_OK;
 }
@@ -214,7 +215,7 @@ static enum status parse_words(struct multiple_choice *m, const uint8_t *bytes, 
 
 /* ---- JSON lines ---- */
 
-static const cJSON *member(const cJSON *line, const char *const *names)
+static const cJSON *find_member(const cJSON *line, const char *const *names)
 {
     for (; *names; names++) {
         const cJSON *found = cJSON_GetObjectItemCaseSensitive(line, *names);
@@ -255,7 +256,8 @@ static enum status check_label(const struct multiple_choice *m, const struct pla
     if (label_of(item) != -1)
         return ST_OK;
     if (!item)
-        return bad(m, at, "lacks \"label\" (the number of the right ending from 0, or a letter)");
+        return fail_at(m, at,
+                       "lacks \"label\" (the number of the right ending from 0, or a letter)");
     shown = cJSON_PrintUnformatted(item);
     enum status st =
         FAIL(ST_BAD_DATA,
@@ -273,9 +275,9 @@ static enum status add_text(struct multiple_choice *m, const struct place *at, c
     const struct tokenizer *tokenizer = m->config->tokenizer;
     size_t cap = tokenizer_prompt_cap(tokenizer, n), ids_n = 0;
     int64_t before = m->ids.n;
-    uint32_t *ids = append(&m->ids, (int64_t)cap, sizeof *ids);
+    uint32_t *ids = append_items(&m->ids, (int64_t)cap, sizeof *ids);
     if (n == 0)
-        return bad(m, at, "has an empty context or ending");
+        return fail_at(m, at, "has an empty context or ending");
     TRY(is_context ? tokenizer_prompt(tokenizer, text, n, ids, &ids_n)
                    : tokenizer_encode(tokenizer, text, n, false, ids, &ids_n));
     m->ids.n = before + (int64_t)ids_n;
@@ -288,9 +290,9 @@ static enum status add_ending(struct multiple_choice *m, const struct place *at,
     const char *ending = cJSON_IsString(item) ? item->valuestring : "";
     size_t n = strlen(ending);
     if (n == 0)
-        return bad(m, at, "has an ending that is no text, or empty");
+        return fail_at(m, at, "has an ending that is no text, or empty");
     if (n + 1 >= sizeof text)
-        return bad(m, at, "has an ending of more than 16,383 bytes");
+        return fail_at(m, at, "has an ending of more than 16,383 bytes");
     text[0] = ' ';
     memcpy(text + 1, ending, n);
     return add_text(m, at, text, n + 1, false);
@@ -298,10 +300,11 @@ static enum status add_ending(struct multiple_choice *m, const struct place *at,
 
 static enum status add_line(struct multiple_choice *m, const struct place *at, const cJSON *line)
 {
-    const cJSON *context = member(line, context_names), *endings = member(line, endings_names),
-                *label = member(line, label_names), *item;
+    const cJSON *context = find_member(line, context_names),
+                *endings = find_member(line, endings_names),
+                *label = find_member(line, label_names), *item;
     if (!cJSON_IsString(context) || !cJSON_IsArray(endings))
-        return bad(m, at, "lacks \"ctx\" (a text) or \"endings\" (an array of texts)");
+        return fail_at(m, at, "lacks \"ctx\" (a text) or \"endings\" (an array of texts)");
     TRY(check_label(m, at, label));
     TRY(begin_row(m, at, cJSON_GetArraySize(endings), label_of(label)));
     TRY(add_text(m, at, context->valuestring, strlen(context->valuestring), true));
@@ -316,7 +319,7 @@ static enum status parse_line(struct multiple_choice *m, const char *text, size_
     char what[FILE_PATH_MAX + 32];
     cJSON *line;
     if (n > LINE_BYTES_MAX)
-        return bad(m, &at, "has more than 1 MiB");
+        return fail_at(m, &at, "has more than 1 MiB");
     text_format(what, sizeof what, "%s: line %lld", m->config->path, (long long)number);
     TRY(json_parse(text, n, what, &line));
     enum status st = add_line(m, &at, line);
@@ -360,7 +363,7 @@ static bool is_words(const uint8_t *bytes, size_t n)
     return n >= 4 && header_word(bytes, 0) == MULTIPLE_CHOICE_MAGIC;
 }
 
-static enum status parse(struct multiple_choice *m, const uint8_t *bytes, size_t n)
+static enum status parse_file(struct multiple_choice *m, const uint8_t *bytes, size_t n)
 {
     const struct multiple_choice_config *config = m->config;
     if (!is_words(bytes, n) && config->model)
@@ -377,7 +380,7 @@ enum status multiple_choice_parse(const uint8_t *bytes, size_t n,
 {
     struct multiple_choice *m = memory_new(1, sizeof *m);
     m->config = config;
-    enum status st = parse(m, bytes, n);
+    enum status st = parse_file(m, bytes, n);
     m->config = NULL; /* the caller's */
     if (st == ST_OK)
         *out = m;
@@ -413,9 +416,9 @@ static bool is_lines(const char *text, size_t n)
         status_clear();
         return false;
     }
-    bool is = cJSON_IsArray(member(line, endings_names)) ||
+    bool is = cJSON_IsArray(find_member(line, endings_names)) ||
               (!cJSON_GetObjectItemCaseSensitive(line, "text") &&
-               (member(line, endings_names) || member(line, context_names)));
+               (find_member(line, endings_names) || find_member(line, context_names)));
     cJSON_Delete(line);
     return is;
 }

@@ -107,8 +107,8 @@ struct squad_reader {
     size_t marks_cap;
 };
 
-/* placed — adds the position to the message of a failed getter. */
-static enum status placed(const struct squad_reader *r, enum status st)
+/* Adds the position to the message of a failed getter. */
+static enum status add_position(const struct squad_reader *r, enum status st)
 {
     if (st == ST_OK || st == ST_RETRY)
         return st;
@@ -223,8 +223,8 @@ static enum status read_paragraph(struct squad_reader *r, const cJSON *item)
 {
     const cJSON *questions, *question;
     r->question_i = -1;
-    TRY(placed(r, get_kept(r, item, "context", &r->context)));
-    TRY(placed(r, json_get_array(item, "qas", &questions)));
+    TRY(add_position(r, get_kept(r, item, "context", &r->context)));
+    TRY(add_position(r, json_get_array(item, "qas", &questions)));
     /* Marks every SQUAD_MARK_EVERY-th code point of the context. */
     const int64_t n = (int64_t)strlen(r->context);
     r->mark = memory_grow(r->mark, (size_t)(n / SQUAD_MARK_EVERY), &r->marks_cap, sizeof *r->mark);
@@ -240,7 +240,7 @@ static enum status read_paragraph(struct squad_reader *r, const cJSON *item)
     cJSON_ArrayForEach(question, questions)
     {
         r->question_i++;
-        TRY(placed(r, read_question(r, question)));
+        TRY(add_position(r, read_question(r, question)));
     }
     r->squad->paragraphs_n++;
     return ST_OK;
@@ -275,8 +275,8 @@ static enum status for_each(struct squad_reader *r, const char *object, size_t n
             list = item;
     }
     if (list.value == NULL || list.value[0] != '[')
-        return placed(r, FAIL(ST_BAD_DATA, "JSON key \"%s\" is %s, expected an array", key,
-                              list.value == NULL ? "missing" : "something else"));
+        return add_position(r, FAIL(ST_BAD_DATA, "JSON key \"%s\" is %s, expected an array", key,
+                                    list.value == NULL ? "missing" : "something else"));
     TRY(json_walk_begin(&elements, list.value, list.value_n, '[', r->name));
     for (*place = 0;; ++*place) {
         TRY(json_walk_next(&elements, &item, &is_end));
@@ -300,8 +300,8 @@ static enum status walk_article(struct squad_reader *r, const struct json_item *
 {
     r->paragraph_i = -1;
     if (item->value[0] != '{')
-        return placed(r,
-                      FAIL(ST_BAD_DATA, "JSON key \"paragraphs\" is missing, expected an array"));
+        return add_position(
+            r, FAIL(ST_BAD_DATA, "JSON key \"paragraphs\" is missing, expected an array"));
     return for_each(r, item->value, item->value_n, "paragraphs", walk_paragraph, &r->paragraph_i);
 }
 
@@ -312,7 +312,8 @@ static enum status read_document(struct squad_reader *r, const char *bytes, size
     while (first < bytes + n && strchr(" \t\r\n", *first) != NULL && *first != 0)
         first++;
     if (first < bytes + n && *first == '[')
-        return placed(r, FAIL(ST_BAD_DATA, "JSON key \"data\" is missing, expected an array"));
+        return add_position(r,
+                            FAIL(ST_BAD_DATA, "JSON key \"data\" is missing, expected an array"));
     return for_each(r, bytes, n, "data", walk_article, &r->article_i);
 }
 
@@ -362,7 +363,7 @@ enum status squad_parse(const char *bytes, size_t n_bytes, const char *name, str
 /* ---- several files as one ---- */
 
 /* Moves all of `more` to the end of `all`. */
-static void absorb(struct squad *all, struct squad *more)
+static void append_squad(struct squad *all, struct squad *more)
 {
     all->answers = memory_resize(all->answers, (size_t)(all->files_n + 1), sizeof *all->answers);
     all->example = memory_resize(all->example, (size_t)(all->examples_n + more->examples_n),
@@ -419,7 +420,7 @@ enum status squad_open(const struct data_file_config *config, struct squad **out
             all = one;
             continue;
         }
-        absorb(all, one);
+        append_squad(all, one);
         squad_close(one);
     }
     all->read = read;

@@ -140,9 +140,9 @@ static void join_words(struct codes *text)
     text->n = n;
 }
 
-/* normalise — normalises a text. The caller frees *out, also after a failure. A text never has more
- * code points than bytes. */
-static enum status normalise(struct squad_score_text text, struct codes *out)
+/* Normalises a text. The caller frees *out, also after a failure. A text never has more code points
+ * than bytes. */
+static enum status normalise_text(struct squad_score_text text, struct codes *out)
 {
     struct codes plain = {.at = malloc((text.n + 1) * sizeof *plain.at)};
     out->n = 0;
@@ -198,7 +198,7 @@ static int by_content(const void *a, const void *b)
 }
 
 /* Splits a normalised text into its words, sorted; free(out->at). */
-static enum status split(const struct codes *text, struct words *out)
+static enum status split_words(const struct codes *text, struct words *out)
 {
     out->n = 0;
     out->at = malloc((text->n + 1) * sizeof *out->at);
@@ -214,7 +214,8 @@ static enum status split(const struct codes *text, struct words *out)
     return ST_OK;
 }
 
-static double f1(enum squad_score_rules rules, const struct words *answer, const struct words *gold)
+static double compute_f1(enum squad_score_rules rules, const struct words *answer,
+                         const struct words *gold)
 {
     if (rules == SQUAD_SCORE_RULES_V2 && (answer->n == 0 || gold->n == 0))
         return answer->n == gold->n;
@@ -241,19 +242,19 @@ static void keep_best(struct squad_score *best, double exact, double f1_value)
 }
 
 /* Scores one gold answer; *said_out: it is not empty. */
-static enum status compare(enum squad_score_rules rules, const struct codes *answer,
-                           const struct words *words, struct squad_score_text gold_text,
-                           struct squad_score *best, bool *said_out)
+static enum status score_gold(enum squad_score_rules rules, const struct codes *answer,
+                              const struct words *words, struct squad_score_text gold_text,
+                              struct squad_score *best, bool *said_out)
 {
     struct codes gold;
     struct words gold_words = {0};
     enum status st;
-    TRY_OR(normalise(gold_text, &gold), out_free);
+    TRY_OR(normalise_text(gold_text, &gold), out_free);
     *said_out = gold.n > 0;
     if (gold.n == 0 && rules == SQUAD_SCORE_RULES_V2)
         goto out_free;
-    TRY_OR(split(&gold, &gold_words), out_free);
-    keep_best(best, by_content(answer, &gold) == 0, f1(rules, words, &gold_words));
+    TRY_OR(split_words(&gold, &gold_words), out_free);
+    keep_best(best, by_content(answer, &gold) == 0, compute_f1(rules, words, &gold_words));
 out_free:
     free(gold_words.at);
     free(gold.at);
@@ -269,11 +270,11 @@ enum status squad_score_answer(enum squad_score_rules rules, struct squad_score_
     struct squad_score best = {0, 0};
     bool any_said = false;
     enum status st;
-    TRY_OR(normalise(answer_text, &answer), out_free);
-    TRY_OR(split(&answer, &words), out_free);
+    TRY_OR(normalise_text(answer_text, &answer), out_free);
+    TRY_OR(split_words(&answer, &words), out_free);
     for (size_t i = 0; i < gold_n; i++) {
         bool is_said;
-        TRY_OR(compare(rules, &answer, &words, gold[i], &best, &is_said), out_free);
+        TRY_OR(score_gold(rules, &answer, &words, gold[i], &best, &is_said), out_free);
         any_said = any_said || is_said;
     }
     if (rules == SQUAD_SCORE_RULES_V2 && !any_said)
@@ -288,7 +289,7 @@ out_free:
 enum status squad_score_normalise(struct squad_score_text answer, struct text *out)
 {
     struct codes codes;
-    enum status st = normalise(answer, &codes);
+    enum status st = normalise_text(answer, &codes);
     for (size_t i = 0; st == ST_OK && i < codes.n; i++) {
         utf8proc_uint8_t bytes[4];
         text_add_bytes(out, bytes, (size_t)utf8proc_encode_char(codes.at[i], bytes));

@@ -198,8 +198,8 @@ void bpe_train_add(struct bpe_train *train, const uint8_t *text, size_t n_bytes)
 /* ---- pairs ---- */
 
 /* Adds `by` occurrences of a pair in a word, or removes them; a new pair is added to the map. */
-static void change(struct bpe_train *train, uint32_t left, uint32_t right, uint32_t word_i,
-                   int64_t by)
+static void count_pair(struct bpe_train *train, uint32_t left, uint32_t right, uint32_t word_i,
+                       int64_t by)
 {
     const struct bpe_train_merge merge = {left, right};
     const uint32_t before = byte_map_count(&train->pairs);
@@ -259,7 +259,7 @@ static void push_changed(struct bpe_train *train)
 
 /* ---- merging ---- */
 
-static enum status begin(struct bpe_train *train)
+static enum status load_words(struct bpe_train *train)
 {
     const uint32_t words_n = byte_map_count(&train->words);
     size_t total = 0, n;
@@ -276,7 +276,7 @@ static enum status begin(struct bpe_train *train)
         for (size_t j = 0; j < n; j++)
             train->symbol[at + j] = byte_map_add(&train->tokens, bytes + j, 1);
         for (size_t j = 1; j < n; j++)
-            change(train, train->symbol[at + j - 1], train->symbol[at + j], i, train->count[i]);
+            count_pair(train, train->symbol[at + j - 1], train->symbol[at + j], i, train->count[i]);
         at += n;
     }
     push_changed(train);
@@ -298,12 +298,12 @@ static void merge_word(struct bpe_train *train, struct bpe_train_merge merge, ui
                                        i + 2 < word->n ? symbol[i + 2] : BPE_NONE};
         const int64_t count = train->word[word_i].count;
         if (neighbour[0] != BPE_NONE) {
-            change(train, neighbour[0], merge.left, word_i, -count);
-            change(train, neighbour[0], made, word_i, count);
+            count_pair(train, neighbour[0], merge.left, word_i, -count);
+            count_pair(train, neighbour[0], made, word_i, count);
         }
         if (neighbour[1] != BPE_NONE) {
-            change(train, merge.right, neighbour[1], word_i, -count);
-            change(train, made, neighbour[1], word_i, count);
+            count_pair(train, merge.right, neighbour[1], word_i, -count);
+            count_pair(train, made, neighbour[1], word_i, count);
         }
         symbol[kept] = made;
         i += 2;
@@ -342,7 +342,7 @@ enum status bpe_train_run(struct bpe_train *train, uint32_t vocab,
 {
     train->progress = progress;
     train->progress_arg = arg;
-    TRY(begin(train));
+    TRY(load_words(train));
     while (bpe_train_tokens(train) < vocab && train->heap_n > 0) {
         struct entry *heap = train->heap;
         const struct entry entry = heap[0], last = heap[--train->heap_n];

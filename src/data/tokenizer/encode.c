@@ -59,7 +59,7 @@ struct encode {
     struct encode_part part[ENCODE_PARTS_MAX];
 };
 
-static enum status reserve(struct encode *encode, size_t cap)
+static enum status reserve_buffers(struct encode *encode, size_t cap)
 {
     uint8_t *text = realloc(encode->text, cap);
     if (text != NULL)
@@ -86,7 +86,7 @@ enum status encode_open(const struct encode_config *config, struct encode **out)
         TRY_OR(tokenizer_gpt2_open(&encode->own), out_close);
     encode->tokenizer = config->tokenizer != NULL ? config->tokenizer : encode->own;
     TRY_OR(thread_pool_open(threads, &encode->pool), out_close);
-    TRY_OR(reserve(encode, (size_t)threads * ENCODE_PART_BYTES), out_close);
+    TRY_OR(reserve_buffers(encode, (size_t)threads * ENCODE_PART_BYTES), out_close);
     *out = encode;
     return ST_OK;
 out_close:
@@ -106,7 +106,7 @@ void encode_close(struct encode *encode)
     free(encode);
 }
 
-static enum status stopped(const struct encode_config *config, int64_t done_bytes)
+static enum status fail_stopped(const struct encode_config *config, int64_t done_bytes)
 {
     return FAIL(
         ST_RETRY,
@@ -114,12 +114,12 @@ static enum status stopped(const struct encode_config *config, int64_t done_byte
         (long long)done_bytes, (long long)config->bytes_total);
 }
 
-static enum status report(const struct encode_config *config, int64_t done_bytes)
+static enum status report_progress(const struct encode_config *config, int64_t done_bytes)
 {
     return config->progress == NULL ||
                    config->progress(config->progress_arg, done_bytes, config->bytes_total)
                ? ST_OK
-               : stopped(config, done_bytes);
+               : fail_stopped(config, done_bytes);
 }
 
 /* ---- separators ---- */
@@ -211,7 +211,7 @@ static enum status key_of_file(const struct encode_config *config, const struct 
     while (st == ST_OK && n == ENCODE_READ_BYTES) {
         st = stream_read(stream, buffer, ENCODE_READ_BYTES, &n);
         if (st == ST_OK)
-            st = report(config, 0);
+            st = report_progress(config, 0);
     }
     stream_close(stream);
     return st;
@@ -362,7 +362,7 @@ static enum status encode_block(struct encode *encode, size_t n, struct encode_s
     encode->done_bytes = encode->before_bytes + done_bytes;
     thread_pool_run(encode->pool, parts, encode_part_run, encode);
     if (encode->is_stopped)
-        return stopped(&encode->config, encode->done_bytes);
+        return fail_stopped(&encode->config, encode->done_bytes);
     for (int i = 0; i < parts; i++) {
         const struct encode_part *part = encode->part + i;
         encode->lines += part->lines;
@@ -393,7 +393,7 @@ static enum status encode_block(struct encode *encode, size_t n, struct encode_s
 static enum status encode_grow(struct encode *encode)
 {
     if (encode->cap < (size_t)ENCODE_LINE_MAX)
-        return reserve(encode, 2 * encode->cap);
+        return reserve_buffers(encode, 2 * encode->cap);
     if (encode->file->kind == DATA_FILE_KIND_JSONL)
         return FAIL(ST_BAD_DATA,
                     "%s, line %lld: a line longer than %lld bytes; correct or remove the line",
@@ -429,7 +429,7 @@ static enum status encode_stream(struct encode *encode, struct stream *stream,
         else if (!is_end && encode->len == encode->cap)
             TRY(encode_grow(encode));
         seen = encode->len;
-        TRY(report(&encode->config, encode->before_bytes + stream_raw_bytes(stream)));
+        TRY(report_progress(&encode->config, encode->before_bytes + stream_raw_bytes(stream)));
     }
     return ST_OK;
 }

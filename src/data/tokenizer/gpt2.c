@@ -29,12 +29,12 @@ static size_t part_decode(const uint8_t **at, uint8_t stop, uint8_t *out)
     return n;
 }
 
-static void name(struct bpe *bpe, uint32_t id, const uint8_t *bytes, size_t n)
+static void name_token(struct bpe *bpe, uint32_t id, const uint8_t *bytes, size_t n)
 {
     ASSERTF(bpe_name(bpe, id, bytes, n, true), "token %u twice", id);
 }
 
-static enum status fill(struct bpe *bpe)
+static enum status build_bpe(struct bpe *bpe)
 {
     const struct bpe_rules rules = {.unit = BPE_UNIT_BYTES, .unknown = BPE_NONE};
     uint8_t missing;
@@ -45,7 +45,7 @@ static enum status fill(struct bpe *bpe)
     for (int round = 0; round < 2; round++)
         for (uint32_t b = 0; b < BYTES; b++)
             if ((char_of[b] == b) == (round == 0))
-                name(bpe, id++, &(uint8_t){(uint8_t)b}, 1);
+                name_token(bpe, id++, &(uint8_t){(uint8_t)b}, 1);
     const uint8_t *p = memchr(merges_begin, '\n', (size_t)(merges_end - merges_begin));
     ASSERT(p != NULL);
     p++; /* the version line */
@@ -55,7 +55,7 @@ static enum status fill(struct bpe *bpe)
         const uint32_t a = bpe_find(bpe, out, left), b = bpe_find(bpe, out + left, right);
         ASSERTF(a != BPE_NONE && b != BPE_NONE, "merge %u of tokens that are not there yet", rank);
         bpe_pair(bpe, a, b, rank, BYTES + rank);
-        name(bpe, BYTES + rank, out, left + right);
+        name_token(bpe, BYTES + rank, out, left + right);
     }
     ASSERTF(p == merges_end, "%td bytes left of the embedded merges table", merges_end - p);
     bpe_name(bpe, TOKENIZER_GPT2_END, END_TEXT, sizeof END_TEXT - 1, false);
@@ -74,7 +74,7 @@ enum status tokenizer_gpt2_open(struct tokenizer **out)
                                     .begin = TOKENIZER_NONE,
                                     .is_built_in = true};
     parts.bpe = bpe_new(&size);
-    const enum status st = fill(parts.bpe);
+    const enum status st = build_bpe(parts.bpe);
     if (st != ST_OK) {
         bpe_close(parts.bpe);
         return st;

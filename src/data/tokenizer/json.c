@@ -216,7 +216,7 @@ static const struct tokenizer_added *added_id(const struct json_reader *r, uint3
 
 typedef enum status entry_fn(struct json_reader *r, const struct json_item *item, uint32_t index);
 
-static enum status each(struct json_reader *r, json_span span, char open, entry_fn *fn)
+static enum status visit_entries(struct json_reader *r, json_span span, char open, entry_fn *fn)
 {
     struct json_walk walk;
     struct json_item item;
@@ -355,7 +355,7 @@ static enum status add_merge(struct json_reader *r, const struct json_item *item
 
 /* ---- all ---- */
 
-static enum status fill(struct json_reader *r)
+static enum status build_bpe(struct json_reader *r)
 {
     size_t added = 0;
     for (size_t i = 0; i < r->special_n; i++)
@@ -365,8 +365,8 @@ static enum status fill(struct json_reader *r)
     bpe_reserve(r->bpe, r->merges_n);
     for (int b = 0; b < 256; b++)
         r->byte_id[b] = BPE_NONE;
-    TRY(each(r, r->vocab, '{', name_token));
-    TRY(each(r, r->merges, '[', add_merge));
+    TRY(visit_entries(r, r->vocab, '{', name_token));
+    TRY(visit_entries(r, r->merges, '[', add_merge));
     for (size_t i = 0; i < r->special_n; i++) {
         const struct tokenizer_added *one = r->special + i;
         size_t n = 0;
@@ -377,7 +377,7 @@ static enum status fill(struct json_reader *r)
     return ST_OK;
 }
 
-static enum status finish(struct json_reader *r)
+static enum status finish_bpe(struct json_reader *r)
 {
     struct bpe_rules rules = {.unit = r->rules.is_byte_level ? BPE_UNIT_BYTES : BPE_UNIT_CHARS,
                               .unknown = BPE_NONE,
@@ -404,7 +404,7 @@ static enum status finish(struct json_reader *r)
     return ST_OK;
 }
 
-static enum status make(struct json_reader *r, struct tokenizer **out)
+static enum status make_tokenizer(struct json_reader *r, struct tokenizer **out)
 {
     const struct tokenizer_added *begin =
         r->rules.begin[0] != 0 ? added_with(r, r->rules.begin) : NULL;
@@ -456,14 +456,14 @@ static enum status read_all(struct json_reader *r, const char *bytes, size_t n,
         r->special_n++;
         r->ids = one->id >= r->ids ? one->id + 1 : r->ids;
     }
-    TRY(each(r, r->vocab, '{', count_token));
-    TRY(each(r, r->merges, '[', count_merge));
+    TRY(visit_entries(r, r->vocab, '{', count_token));
+    TRY(visit_entries(r, r->merges, '[', count_merge));
     if (r->vocab_n == 0 || r->ids > IDS_MAX(r->vocab_n))
         return FAIL(ST_BAD_DATA, "%s has %zu tokens, but ids up to %u; the file is damaged",
                     r->name, r->vocab_n, r->ids);
-    TRY(fill(r));
-    TRY(finish(r));
-    return make(r, out);
+    TRY(build_bpe(r));
+    TRY(finish_bpe(r));
+    return make_tokenizer(r, out);
 }
 
 enum status tokenizer_json_open(const char *bytes, size_t n, const char *name, const char *end,

@@ -65,7 +65,7 @@ static enum status add_quoted(struct text *out, const char *text, size_t n)
 
 /* ---- tokens by their text ---- */
 
-static int compare(const struct tokenizer_piece *a, const char *text, size_t n)
+static int compare_piece(const struct tokenizer_piece *a, const char *text, size_t n)
 {
     const int order = memcmp(a->text, text, a->n < n ? a->n : n);
     return order != 0 ? order : (a->n > n) - (a->n < n);
@@ -76,7 +76,7 @@ static int by_text(const void *a, const void *b, void *arg)
     const struct writer *w = arg;
     const struct tokenizer_piece *x = piece_of(w, *(const uint32_t *)a),
                                  *y = piece_of(w, *(const uint32_t *)b);
-    return compare(x, y->text, y->n);
+    return compare_piece(x, y->text, y->n);
 }
 
 /* find_normal — finds the normal piece with this text; false: there is none. */
@@ -85,12 +85,12 @@ static bool find_normal(const struct writer *w, const char *text, size_t n, uint
     size_t low = 0, high = w->sorted_n;
     while (low < high) {
         const size_t middle = (low + high) / 2;
-        if (compare(piece_of(w, w->sorted[middle]), text, n) < 0)
+        if (compare_piece(piece_of(w, w->sorted[middle]), text, n) < 0)
             low = middle + 1;
         else
             high = middle;
     }
-    if (low == w->sorted_n || compare(piece_of(w, w->sorted[low]), text, n) != 0)
+    if (low == w->sorted_n || compare_piece(piece_of(w, w->sorted[low]), text, n) != 0)
         return false;
     *out = w->sorted[low];
     return piece_of(w, *out)->type == TOKENIZER_PIECE_NORMAL;

@@ -98,8 +98,8 @@ static void order_marks(int32_t *c, size_t n, int32_t *spare)
 /* Writes the canonical decompositions of a run of well-formed characters to c, with space for
  * `most`. *n_out: their number of characters; if it is more than `most`, the rest is not
  * written. */
-static enum status decompose(const struct encode_watch *watch, const uint8_t *p, const uint8_t *end,
-                             int32_t *c, int64_t most, int64_t *n_out)
+static enum status decompose_run(const struct encode_watch *watch, const uint8_t *p,
+                                 const uint8_t *end, int32_t *c, int64_t most, int64_t *n_out)
 {
     const uint8_t *watched = p;
     int64_t n = 0;
@@ -116,8 +116,8 @@ static enum status decompose(const struct encode_watch *watch, const uint8_t *p,
 }
 
 /* Appends the normal form of a run of well-formed characters. */
-static enum status compose(const struct encode_watch *watch, const uint8_t *p, size_t n,
-                           uint8_t *out, size_t *n_out)
+static enum status compose_run(const struct encode_watch *watch, const uint8_t *p, size_t n,
+                               uint8_t *out, size_t *n_out)
 {
     /* 2 bytes become 3 characters at most (U+0390); utf8proc needs one byte after them */
     const int64_t most = (int64_t)n / 2 * 3 + 8;
@@ -125,7 +125,7 @@ static enum status compose(const struct encode_watch *watch, const uint8_t *p, s
     int64_t made = 0;
     if (c == NULL)
         return FAIL(ST_RETRY, "out of memory: %zu bytes of text in NFC", n);
-    enum status st = decompose(watch, p, p + n, c, most, &made);
+    enum status st = decompose_run(watch, p, p + n, c, most, &made);
     if (st == ST_OK) {
         ASSERTF(made <= most, "%lld characters of %zu bytes", (long long)made, n);
         /* Sorts the marks of each run into canonical order. */
@@ -152,7 +152,7 @@ static enum status compose(const struct encode_watch *watch, const uint8_t *p, s
     return st;
 }
 
-static void keep(const uint8_t *p, size_t n, uint8_t *out, size_t *n_out)
+static void append_bytes(const uint8_t *p, size_t n, uint8_t *out, size_t *n_out)
 {
     memcpy(out + *n_out, p, n);
     *n_out += n;
@@ -171,14 +171,14 @@ enum status normal_text_nfc(const struct encode_watch *watch, const uint8_t *tex
         const uint8_t *run = p > from ? p - 1 : p;
         const uint8_t *stop = run_end(p, end, &plain);
         if (plain) {
-            keep(from, (size_t)(stop - from), out, n_out);
+            append_bytes(from, (size_t)(stop - from), out, n_out);
         } else {
-            keep(from, (size_t)(run - from), out, n_out);
-            TRY(compose(watch, run, (size_t)(stop - run), out, n_out));
+            append_bytes(from, (size_t)(run - from), out, n_out);
+            TRY(compose_run(watch, run, (size_t)(stop - run), out, n_out));
         }
         p = stop;
         if (p < end && *p >= 0x80)
-            keep(p++, 1, out, n_out); /* not UTF-8 */
+            append_bytes(p++, 1, out, n_out); /* not UTF-8 */
     }
     return ST_OK;
 }
@@ -192,9 +192,9 @@ size_t normal_text_spm(const uint8_t *text, size_t n_bytes, uint8_t *out)
         if (c == 0x2581)
             out[n_out++] = ' ';
         else if (c < 0)
-            keep((const uint8_t *)"\xef\xbf\xbd", 3, out, &n_out);
+            append_bytes((const uint8_t *)"\xef\xbf\xbd", 3, out, &n_out);
         else
-            keep(text + i, n, out, &n_out);
+            append_bytes(text + i, n, out, &n_out);
     }
     return n_out;
 }

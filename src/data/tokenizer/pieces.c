@@ -175,7 +175,7 @@ static int by_score(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-static enum status fill(struct builder *b)
+static enum status build_bpe(struct builder *b)
 {
     size_t bytes = 4 * SYMBOLS_MAX;
     for (size_t id = 0; id < b->from->n; id++)
@@ -219,7 +219,7 @@ static enum status open_all(struct builder *b, struct tokenizer **out)
     b->rank = memory_new(b->from->n, sizeof *b->rank);
     b->score = memory_new(b->from->n, sizeof *b->score);
     b->added = memory_new(TOKENIZER_ADDED_MAX, sizeof *b->added);
-    TRY(fill(b));
+    TRY(build_bpe(b));
     const bool has_fallback = b->bytes_n > 0;
     const struct bpe_rules rules = {.unit = BPE_UNIT_CHARS,
                                     .fallback = has_fallback ? b->byte_id : NULL,

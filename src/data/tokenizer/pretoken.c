@@ -137,7 +137,7 @@ static inline const uint8_t *run_end(const uint8_t *p, const uint8_t *end, enum 
 }
 
 /* Returns the length of the contraction at p, which holds an apostrophe; 0: none. */
-static int contraction(const uint8_t *p, const uint8_t *end)
+static int match_contraction(const uint8_t *p, const uint8_t *end)
 {
     const uint8_t a = end - p > 1 ? p[1] : 0, b = end - p > 2 ? p[2] : 0;
     if (a == 's' || a == 't' || a == 'm' || a == 'd')
@@ -165,7 +165,7 @@ static inline const uint8_t *gpt2_end(const uint8_t *p, const uint8_t *end)
 {
     int n;
     if (*p == '\'') {
-        n = contraction(p, end);
+        n = match_contraction(p, end);
         if (n > 0)
             return p + n;
     }
@@ -203,7 +203,7 @@ static int contraction_any_case(const uint8_t *p, const uint8_t *end)
     if (end - p > 2 && p[1] == 0xc5 && p[2] == 0xbf)
         return 3;
     const uint8_t lower[3] = {'\'', end - p > 1 ? p[1] | 0x20 : 0, end - p > 2 ? p[2] | 0x20 : 0};
-    return contraction(lower, lower + (end - p < 3 ? end - p : 3));
+    return match_contraction(lower, lower + (end - p < 3 ? end - p : 3));
 }
 
 /* Returns the end of a run of at most `most` numbers; p is one. */

@@ -17,7 +17,7 @@ struct steps {
     bool overflow;
 };
 
-static void flatten(const cJSON *value, const char *list, struct steps *out)
+static void flatten_steps(const cJSON *value, const char *list, struct steps *out)
 {
     if (value == NULL || cJSON_IsNull(value))
         return;
@@ -30,7 +30,7 @@ static void flatten(const cJSON *value, const char *list, struct steps *out)
     }
     const cJSON *item;
     cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(value, list))
-        flatten(item, list, out);
+        flatten_steps(item, list, out);
 }
 
 static bool is_type(const cJSON *step, const char *type)
@@ -38,7 +38,7 @@ static bool is_type(const cJSON *step, const char *type)
     return strcmp(json_text(step, "type"), type) == 0;
 }
 
-static bool flag(const cJSON *step, const char *key, bool otherwise)
+static bool get_flag(const cJSON *step, const char *key, bool otherwise)
 {
     const cJSON *value = cJSON_GetObjectItemCaseSensitive(step, key);
     return cJSON_IsBool(value) ? cJSON_IsTrue(value) : otherwise;
@@ -50,7 +50,7 @@ static const char *pattern_of(const cJSON *step, const char *kind)
     return json_text(cJSON_GetObjectItemCaseSensitive(step, "pattern"), kind);
 }
 
-static enum status refused(const char *name, const char *what, const cJSON *step)
+static enum status refuse_step(const char *name, const char *what, const cJSON *step)
 {
     return FAIL(ST_BAD_DATA,
                 "%s: %s \"%.60s\"%s%.300s is not one that is read (known: NFC; the patterns of "
@@ -66,7 +66,7 @@ static enum status read_normalizer(const cJSON *value, const char *name,
                                    struct tokenizer_rules *out)
 {
     struct steps steps = {.n = 0};
-    flatten(value, "normalizers", &steps);
+    flatten_steps(value, "normalizers", &steps);
     for (int i = 0; i < steps.n; i++) {
         const cJSON *step = steps.step[i];
         if ((is_type(step, "Prepend") && strcmp(json_text(step, "prepend"), SPACE_MARK) == 0) &&
@@ -79,10 +79,10 @@ static enum status read_normalizer(const cJSON *value, const char *name,
         else if (is_type(step, "NFC") && !out->is_spm && out->prefix == TOKENIZER_PREFIX_NONE)
             out->is_nfc = true;
         else
-            return refused(name, "the normalizer", step);
+            return refuse_step(name, "the normalizer", step);
     }
     if (steps.overflow || (out->prefix != TOKENIZER_PREFIX_NONE && !out->is_spm))
-        return refused(name, "the normalizer", value);
+        return refuse_step(name, "the normalizer", value);
     return ST_OK;
 }
 
@@ -120,7 +120,7 @@ const char *tokenizer_rules_regex(enum pretoken_kind kind)
 static bool is_split(const cJSON *step, enum pretoken_kind *kind_out)
 {
     const char *behavior = json_text(step, "behavior"), *regex = pattern_of(step, "Regex");
-    const bool invert = flag(step, "invert", false);
+    const bool invert = get_flag(step, "invert", false);
     if (!is_type(step, "Split") || !((strcmp(behavior, "Isolated") == 0 && !invert) ||
                                      (strcmp(behavior, "Removed") == 0 && invert)))
         return false;
@@ -136,31 +136,31 @@ static enum status read_byte_level(const struct steps *steps, const char *name,
                                    struct tokenizer_rules *out)
 {
     const cJSON *first = steps->step[0], *last = steps->step[steps->n - 1];
-    const bool has_regex = flag(last, "use_regex", true),
-               is_prefixed = flag(last, "add_prefix_space", true);
+    const bool has_regex = get_flag(last, "use_regex", true),
+               is_prefixed = get_flag(last, "add_prefix_space", true);
     out->is_byte_level = true;
     if (steps->n > 2 || (steps->n == 2 && is_prefixed))
-        return refused(name, "the pre_tokenizer", steps->n > 2 ? steps->step[1] : last);
+        return refuse_step(name, "the pre_tokenizer", steps->n > 2 ? steps->step[1] : last);
     if (steps->n == 1 && is_prefixed)
         out->prefix = TOKENIZER_PREFIX_ALL;
     out->kind = PRETOKEN_KIND_GPT2;
     if (steps->n == 1 && has_regex)
         return ST_OK;
     if (steps->n == 2 && has_regex && is_type(first, "Digits") &&
-        flag(first, "individual_digits", false)) {
+        get_flag(first, "individual_digits", false)) {
         out->kind = PRETOKEN_KIND_SMOLLM;
         return ST_OK;
     }
     return steps->n == 2 && !has_regex && is_split(first, &out->kind)
                ? ST_OK
-               : refused(name, "the pre_tokenizer", first);
+               : refuse_step(name, "the pre_tokenizer", first);
 }
 
 static enum status read_pre_tokenizer(const cJSON *value, const char *name,
                                       struct tokenizer_rules *out)
 {
     struct steps steps = {.n = 0};
-    flatten(value, "pretokenizers", &steps);
+    flatten_steps(value, "pretokenizers", &steps);
     out->kind = PRETOKEN_KIND_WHOLE;
     if (steps.n == 0)
         return ST_OK;
@@ -170,25 +170,25 @@ static enum status read_pre_tokenizer(const cJSON *value, const char *name,
         const cJSON *step = steps.step[0];
         const char *scheme = json_text(step, "prepend_scheme");
         if (strcmp(json_text(step, "replacement"), SPACE_MARK) != 0 || out->is_spm || out->is_nfc)
-            return refused(name, "the pre_tokenizer", step);
+            return refuse_step(name, "the pre_tokenizer", step);
         out->is_spm = true;
-        out->kind = flag(step, "split", true) ? PRETOKEN_KIND_PIECES : PRETOKEN_KIND_WHOLE;
+        out->kind = get_flag(step, "split", true) ? PRETOKEN_KIND_PIECES : PRETOKEN_KIND_WHOLE;
         if (scheme[0] == 0)
-            scheme = flag(step, "add_prefix_space", true) ? "always" : "never";
+            scheme = get_flag(step, "add_prefix_space", true) ? "always" : "never";
         if (strcmp(scheme, "first") == 0)
             out->prefix = TOKENIZER_PREFIX_SPACED;
         else if (strcmp(scheme, "always") == 0)
             out->prefix = TOKENIZER_PREFIX_ALL;
         return ST_OK;
     }
-    return refused(name, "the pre_tokenizer", steps.step[0]);
+    return refuse_step(name, "the pre_tokenizer", steps.step[0]);
 }
 
 /* ---- post_processor ---- */
 
 /* ---- all ---- */
 
-static enum status parse(struct tokenizer_rules_text value, const char *name, cJSON **out)
+static enum status parse_rules(struct tokenizer_rules_text value, const char *name, cJSON **out)
 {
     *out = NULL;
     return value.text != NULL ? json_parse(value.text, value.n, name, out) : ST_OK;
@@ -201,18 +201,18 @@ enum status tokenizer_rules_read(struct tokenizer_rules_text normalizer,
 {
     cJSON *a = NULL, *b = NULL, *c = NULL;
     *out = (struct tokenizer_rules){.prefix = TOKENIZER_PREFIX_NONE};
-    enum status st = parse(normalizer, name, &a);
+    enum status st = parse_rules(normalizer, name, &a);
     if (st == ST_OK)
-        st = parse(pre_tokenizer, name, &b);
+        st = parse_rules(pre_tokenizer, name, &b);
     if (st == ST_OK)
-        st = parse(post_processor, name, &c);
+        st = parse_rules(post_processor, name, &c);
     if (st == ST_OK)
         st = read_normalizer(a, name, out);
     if (st == ST_OK)
         st = read_pre_tokenizer(b, name, out);
     if (st == ST_OK) {
         struct steps steps = {.n = 0};
-        flatten(c, "processors", &steps);
+        flatten_steps(c, "processors", &steps);
         for (int i = 0; i < steps.n; i++) {
             const cJSON *single = cJSON_GetObjectItemCaseSensitive(steps.step[i], "single"),
                         *first = cJSON_GetArrayItem(single, 0),

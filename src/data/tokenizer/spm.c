@@ -86,7 +86,7 @@ static bool read_field(struct message *m, struct field *out)
     return true;
 }
 
-static enum status damaged(const struct spm_reader *r, const struct message *m)
+static enum status fail_damaged(const struct spm_reader *r, const struct message *m)
 {
     return FAIL(ST_BAD_DATA,
                 "%s is not a SentencePiece model, or is damaged: %zu bytes before the end of a "
@@ -100,7 +100,7 @@ static enum status read_piece(struct spm_reader *r, struct message m)
     struct field f;
     while (m.at < m.end) {
         if (!read_field(&m, &f))
-            return damaged(r, &m);
+            return fail_damaged(r, &m);
         if (f.number == PIECE_TEXT && f.wire == WIRE_BYTES) {
             piece.text = (const char *)f.bytes.at;
             piece.n = (size_t)(f.bytes.end - f.bytes.at);
@@ -121,7 +121,7 @@ static enum status read_trainer(struct spm_reader *r, struct message m)
     struct field f;
     while (m.at < m.end) {
         if (!read_field(&m, &f))
-            return damaged(r, &m);
+            return fail_damaged(r, &m);
         if (f.wire != WIRE_VARINT)
             continue;
         if (f.number == TRAINER_MODEL_TYPE)
@@ -141,7 +141,7 @@ static enum status read_normalizer(struct spm_reader *r, struct message m)
     struct field f;
     while (m.at < m.end) {
         if (!read_field(&m, &f))
-            return damaged(r, &m);
+            return fail_damaged(r, &m);
         if (f.number == NORMALIZER_CHARSMAP && f.wire == WIRE_BYTES)
             r->has_charsmap = f.bytes.end > f.bytes.at;
         if (f.wire != WIRE_VARINT)
@@ -161,7 +161,7 @@ static enum status read_model(struct spm_reader *r, struct message m)
     struct field f;
     while (m.at < m.end) {
         if (!read_field(&m, &f))
-            return damaged(r, &m);
+            return fail_damaged(r, &m);
         if (f.wire != WIRE_BYTES)
             continue;
         if (f.number == MODEL_PIECE)
@@ -194,7 +194,7 @@ static enum status check_kind(const struct spm_reader *r)
 }
 
 /* Returns a special id only if its piece is a control piece. */
-static int64_t control(const struct spm_reader *r, int64_t id)
+static int64_t get_control_id(const struct spm_reader *r, int64_t id)
 {
     return id >= 0 && id < (int64_t)r->n && r->piece[id].type == TOKENIZER_PIECE_CONTROL ? id : -1;
 }
@@ -217,8 +217,8 @@ enum status tokenizer_spm_open(const uint8_t *bytes, size_t n, const char *name,
                                                 .piece = r.piece,
                                                 .n = r.n,
                                                 .adds_space = r.adds_space,
-                                                .begin = control(&r, r.begin),
-                                                .end = control(&r, r.end)};
+                                                .begin = get_control_id(&r, r.begin),
+                                                .end = get_control_id(&r, r.end)};
         st = tokenizer_pieces_open(&pieces, out);
     }
     free(r.piece);

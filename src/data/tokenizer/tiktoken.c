@@ -131,7 +131,7 @@ static void add_special(struct tiktoken_reader *r, uint32_t id, const char *text
         (struct tokenizer_added){.id = id, .text = (const uint8_t *)copy, .n = strlen(copy)};
 }
 
-static enum status fill(struct tiktoken_reader *r, const char *bytes, size_t n)
+static enum status build_bpe(struct tiktoken_reader *r, const char *bytes, size_t n)
 {
     const struct bpe_rules rules = {
         .unit = BPE_UNIT_BYTES, .takes_whole = true, .unknown = BPE_NONE};
@@ -187,7 +187,7 @@ static enum status open_all(struct tiktoken_reader *r, const char *bytes, size_t
                     "%s has %zu tokens, and such files do not say by which pattern texts are "
                     "split; read are cl100k_base (100256), Llama 3 (128000) and GPT-2 (50256)",
                     r->name, lines);
-    TRY(fill(r, bytes, n));
+    TRY(build_bpe(r, bytes, n));
     const struct tokenizer_parts parts = {.name = r->name,
                                           .bpe = r->bpe,
                                           .kind = r->kind->kind,

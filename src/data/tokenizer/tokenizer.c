@@ -151,7 +151,7 @@ struct tokenizer_run {
 
 /* ---- texts to ids ---- */
 
-static void room(uint8_t **buffer, size_t *cap, size_t need)
+static void reserve_buffer(uint8_t **buffer, size_t *cap, size_t need)
 {
     if (need > *cap)
         *buffer = memory_resize(*buffer, *cap = need, 1);
@@ -165,7 +165,7 @@ static enum status put_words(struct tokenizer_run *run, const uint8_t *p, size_t
 
 /* Returns true if a word begins here that gets a space before it. each: in every piece; first: in
  * the first of a document. A text that continues one begins within a piece. */
-static bool begins(const struct tokenizer_run *run, bool at_start, bool each, bool first)
+static bool needs_space(const struct tokenizer_run *run, bool at_start, bool each, bool first)
 {
     return at_start ? run->is_begin && (each || first) : each;
 }
@@ -174,11 +174,11 @@ static bool begins(const struct tokenizer_run *run, bool at_start, bool each, bo
 static enum status put_piece(struct tokenizer_run *run, const uint8_t *p, size_t n, bool at_start)
 {
     const enum tokenizer_prefix prefix = run->tokenizer->parts.prefix;
-    const bool is_spaced =
-        begins(run, at_start, prefix == TOKENIZER_PREFIX_ALL, prefix == TOKENIZER_PREFIX_SPACED);
+    const bool is_spaced = needs_space(run, at_start, prefix == TOKENIZER_PREFIX_ALL,
+                                       prefix == TOKENIZER_PREFIX_SPACED);
     if (!is_spaced || n == 0 || *p == ' ')
         return put_words(run, p, n);
-    room(&run->spaced, &run->spaced_cap, n + 1);
+    reserve_buffer(&run->spaced, &run->spaced_cap, n + 1);
     run->spaced[0] = ' ';
     memcpy(run->spaced + 1, p, n);
     return put_words(run, run->spaced, n + 1);
@@ -187,8 +187,8 @@ static enum status put_piece(struct tokenizer_run *run, const uint8_t *p, size_t
 typedef enum status piece_fn(struct tokenizer_run *run, const uint8_t *p, size_t n, bool at_start);
 
 /* Splits off the added tokens, and passes the text between them to `put`. */
-static enum status split(struct tokenizer_run *run, const struct added_tokens *added,
-                         const uint8_t *text, size_t n_bytes, bool at_start, piece_fn *put)
+static enum status split_added(struct tokenizer_run *run, const struct added_tokens *added,
+                               const uint8_t *text, size_t n_bytes, bool at_start, piece_fn *put)
 {
     const uint8_t *p = text, *end = text + n_bytes;
     if (added == NULL)
@@ -208,15 +208,16 @@ static enum status split(struct tokenizer_run *run, const struct added_tokens *a
 }
 
 /* Replaces p[0, n) by its normal form, with the space of FIRST and PIECE, if that is different. */
-static enum status normalize(struct tokenizer_run *run, const uint8_t **p, size_t *n, bool at_start)
+static enum status normalize_text(struct tokenizer_run *run, const uint8_t **p, size_t *n,
+                                  bool at_start)
 {
     const struct tokenizer_parts *parts = &run->tokenizer->parts;
-    const bool is_spaced = begins(run, at_start, parts->prefix == TOKENIZER_PREFIX_PIECE,
-                                  parts->prefix == TOKENIZER_PREFIX_FIRST);
+    const bool is_spaced = needs_space(run, at_start, parts->prefix == TOKENIZER_PREFIX_PIECE,
+                                       parts->prefix == TOKENIZER_PREFIX_FIRST);
     const bool changes = (parts->is_nfc || parts->is_spm) && !normal_text_is_ascii(*p, *n);
     if (!is_spaced && !changes)
         return ST_OK;
-    room(&run->copy, &run->copy_cap, NORMAL_TEXT_GROWTH * *n + 1);
+    reserve_buffer(&run->copy, &run->copy_cap, NORMAL_TEXT_GROWTH * *n + 1);
     run->copy[0] = ' ';
     uint8_t *to = run->copy + is_spaced;
     size_t made = *n;
@@ -236,8 +237,8 @@ static enum status put_normal(struct tokenizer_run *run, const uint8_t *p, size_
 {
     if (n == 0)
         return ST_OK;
-    TRY(normalize(run, &p, &n, at_start));
-    return split(run, run->tokenizer->normalized, p, n, at_start, put_piece);
+    TRY(normalize_text(run, &p, &n, at_start));
+    return split_added(run, run->tokenizer->normalized, p, n, at_start, put_piece);
 }
 
 enum status tokenizer_encode(const struct tokenizer *tokenizer, const void *text, size_t n_bytes,
@@ -254,7 +255,7 @@ enum status tokenizer_encode_watched(const struct tokenizer *tokenizer,
         .tokenizer = tokenizer, .watch = watch, .is_begin = is_begin, .out = out};
     if (n_bytes >= TOKENIZER_CACHE_FROM)
         run.cache = bpe_cache_new();
-    const enum status st = split(&run, tokenizer->raw, text, n_bytes, true, put_normal);
+    const enum status st = split_added(&run, tokenizer->raw, text, n_bytes, true, put_normal);
     bpe_cache_free(run.cache);
     free(run.copy);
     free(run.spaced);
@@ -332,7 +333,7 @@ static enum status add_normalized(struct tokenizer *tokenizer, const struct toke
     struct tokenizer_run run = {.tokenizer = tokenizer};
     const uint8_t *p = added->text;
     size_t n = added->n;
-    TRY(normalize(&run, &p, &n, false)); /* with the space of each piece */
+    TRY(normalize_text(&run, &p, &n, false)); /* with the space of each piece */
     enum status st = ST_OK;
     if (tokenizer->parts.is_nfc && !normal_text_is_ascii(added->text, added->n))
         tokenizer->needs_line = true;

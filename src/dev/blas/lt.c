@@ -75,29 +75,30 @@ static bool has_aux(enum blas_epilogue e)
 }
 
 /* Sets an attribute of the product; false: refused. */
-static bool set(const struct blas_lt *lt, cublasLtMatmulDesc_t desc,
-                cublasLtMatmulDescAttributes_t what, const void *value, size_t bytes)
+static bool set_attr(const struct blas_lt *lt, cublasLtMatmulDesc_t desc,
+                     cublasLtMatmulDescAttributes_t what, const void *value, size_t bytes)
 {
     return lt->cublasLtMatmulDescSetAttribute(desc, what, value, bytes) == CUBLAS_STATUS_SUCCESS;
 }
 
-static bool describe(const struct blas_lt *lt, const struct blas_shape *s,
-                     cublasLtMatmulDesc_t desc)
+static bool set_descriptor(const struct blas_lt *lt, const struct blas_shape *s,
+                           cublasLtMatmulDesc_t desc)
 {
     const cublasOperation_t turn[2] = {CUBLAS_OP_N, CUBLAS_OP_T};
     const cublasLtEpilogue_t epilogue = epilogue_of(s->epilogue);
     const cudaDataType_t bias = type_of(s->bias);
     const int32_t target = s->sm_target;
-    bool ok =
-        set(lt, desc, CUBLASLT_MATMUL_DESC_TRANSA, &turn[s->is_a_transposed], sizeof turn[0]) &&
-        set(lt, desc, CUBLASLT_MATMUL_DESC_TRANSB, &turn[s->is_b_transposed], sizeof turn[0]) &&
-        set(lt, desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
+    bool ok = set_attr(lt, desc, CUBLASLT_MATMUL_DESC_TRANSA, &turn[s->is_a_transposed],
+                       sizeof turn[0]) &&
+              set_attr(lt, desc, CUBLASLT_MATMUL_DESC_TRANSB, &turn[s->is_b_transposed],
+                       sizeof turn[0]) &&
+              set_attr(lt, desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
     if (ok && has_bias(s->epilogue))
-        ok = set(lt, desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &bias, sizeof bias);
+        ok = set_attr(lt, desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &bias, sizeof bias);
     if (ok && has_aux(s->epilogue))
-        ok = set(lt, desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &s->ld_aux, sizeof s->ld_aux);
+        ok = set_attr(lt, desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &s->ld_aux, sizeof s->ld_aux);
     if (ok && s->sm_target > 0)
-        ok = set(lt, desc, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, &target, sizeof target);
+        ok = set_attr(lt, desc, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, &target, sizeof target);
     return ok;
 }
 
@@ -106,9 +107,10 @@ bool blas_lt_addresses(const struct blas_lt *lt, const struct blas_call *call,
 {
     bool ok = true;
     if (has_bias(call->shape.epilogue))
-        ok = set(lt, desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &call->bias, sizeof call->bias);
+        ok = set_attr(lt, desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &call->bias, sizeof call->bias);
     if (ok && has_aux(call->shape.epilogue))
-        ok = set(lt, desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &call->aux, sizeof call->aux);
+        ok = set_attr(lt, desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &call->aux,
+                      sizeof call->aux);
     return ok;
 }
 
@@ -144,7 +146,7 @@ bool blas_lt_make(const struct blas_lt *lt, const struct blas_shape *shape,
         shape->is_tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     return !shape->is_misaligned &&
            lt->cublasLtMatmulDescCreate(&out->desc, compute, CUDA_R_32F) == CUBLAS_STATUS_SUCCESS &&
-           describe(lt, shape, out->desc) && blas_lt_addresses(lt, &call, out->desc) &&
+           set_descriptor(lt, shape, out->desc) && blas_lt_addresses(lt, &call, out->desc) &&
            lay_out(lt, shape, out);
 }
 
@@ -159,8 +161,8 @@ void blas_lt_free(const struct blas_lt *lt, struct blas_lt_objects *objects)
     *objects = (struct blas_lt_objects){.desc = NULL};
 }
 
-static bool prefer(const struct blas_lt *lt, const struct blas_shape *s, size_t workspace,
-                   cublasLtMatmulPreference_t out)
+static bool set_preference(const struct blas_lt *lt, const struct blas_shape *s, size_t workspace,
+                           cublasLtMatmulPreference_t out)
 {
     const uint64_t bytes = workspace;
     const uint32_t reduction = s->d == DTYPE_F32 ? CUBLASLT_REDUCTION_SCHEME_INPLACE |
@@ -193,7 +195,7 @@ cublasLtMatmulPreference_t blas_lt_preference(const struct blas_lt *lt,
     cublasLtMatmulPreference_t out = NULL;
     if (lt->cublasLtMatmulPreferenceCreate(&out) != CUBLAS_STATUS_SUCCESS)
         return NULL;
-    if (prefer(lt, shape, workspace, out))
+    if (set_preference(lt, shape, workspace, out))
         return out;
     lt->cublasLtMatmulPreferenceDestroy(out);
     return NULL;

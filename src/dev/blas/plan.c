@@ -122,8 +122,8 @@ const char *blas_plan_epilogue(enum blas_epilogue epilogue)
 
 /* Writes the library's proposals for this shape, these alignments and this workspace, best first;
  * returns their number. */
-static int propose(const struct blas *b, const struct cuda *cuda, const struct plan *p,
-                   cublasLtMatmulHeuristicResult_t *out, int most)
+static int get_heuristics(const struct blas *b, const struct cuda *cuda, const struct plan *p,
+                          cublasLtMatmulHeuristicResult_t *out, int most)
 {
     const struct blas_lt_objects *o = &p->objects;
     int found = 0;
@@ -155,13 +155,13 @@ static bool set_algo(const struct blas *b, const struct cuda *cuda, struct plan 
 static bool choose_first(const struct blas *b, const struct cuda *cuda, struct plan *p)
 {
     cublasLtMatmulHeuristicResult_t found = {.workspaceSize = 0};
-    int n = propose(b, cuda, p, &found, 1);
+    int n = get_heuristics(b, cuda, p, &found, 1);
     p->algo = found.algo;
     p->workspace_bytes = found.workspaceSize;
     return n > 0 && found.state == CUBLAS_STATUS_SUCCESS;
 }
 
-static bool choose(struct blas *b, const struct cuda *cuda, struct plan *p)
+static bool choose_algorithm(struct blas *b, const struct cuda *cuda, struct plan *p)
 {
     struct blas_tuned tuned;
     cublasLtMatmulAlgo_t algo;
@@ -202,8 +202,8 @@ static struct plan *look_up(const struct blas *b, const struct blas_shape *shape
 }
 
 /* Finds the plan of a shape; makes it if the shape is new. A run has a few dozen. */
-static enum status find(struct blas *b, const struct cuda *cuda, const struct blas_shape *shape,
-                        struct plan **out)
+static enum status find_plan(struct blas *b, const struct cuda *cuda,
+                             const struct blas_shape *shape, struct plan **out)
 {
     *out = look_up(b, shape);
     if (*out)
@@ -219,7 +219,7 @@ static enum status find(struct blas *b, const struct cuda *cuda, const struct bl
     struct plan *p = *out = &b->plans[b->plans_n++];
     memset(p, 0, sizeof *p);
     memcpy(&p->shape, shape, sizeof p->shape);
-    p->is_possible = blas_lt_make(&b->lt, shape, &p->objects) && choose(b, cuda, p);
+    p->is_possible = blas_lt_make(&b->lt, shape, &p->objects) && choose_algorithm(b, cuda, p);
     if (!p->is_possible && !p->is_apart)
         log_refused(shape);
     return ST_OK;
@@ -237,7 +237,7 @@ int blas_plan_candidates(struct blas *b, const struct cuda *cuda, const struct b
     int n = 0, kept = 0;
     memcpy(&p.shape, shape, sizeof p.shape);
     if (blas_lt_make(&b->lt, shape, &p.objects))
-        n = propose(b, cuda, &p, found, most < CANDIDATES_MAX ? most : CANDIDATES_MAX);
+        n = get_heuristics(b, cuda, &p, found, most < CANDIDATES_MAX ? most : CANDIDATES_MAX);
     for (int i = 0; i < n; i++)
         if (found[i].state == CUBLAS_STATUS_SUCCESS) {
             out[kept].is_apart = false;
@@ -253,7 +253,7 @@ bool blas_plan_take(struct blas *b, const struct cuda *cuda, const struct blas_s
     cublasLtMatmulAlgo_t algo;
     struct plan *p = NULL;
     memcpy(&algo, tuned->algo, sizeof algo);
-    if (find(b, cuda, shape, &p) != ST_OK || !p->objects.d)
+    if (find_plan(b, cuda, shape, &p) != ST_OK || !p->objects.d)
         return false;
     p->is_apart = false;
     p->is_possible = set_algo(b, cuda, p, &algo);
@@ -270,7 +270,7 @@ enum status blas_plan_run(struct blas *b, const struct cuda *cuda, const struct 
     struct blas_shape shape = call->shape;
     *is_done = false;
     shape.sm_target = b->sm_target;
-    TRY(find(b, cuda, &shape, &p));
+    TRY(find_plan(b, cuda, &shape, &p));
     if (!p->is_possible || !blas_lt_addresses(&b->lt, call, p->objects.desc))
         return ST_OK;
     const struct blas_lt_objects *o = &p->objects;

@@ -42,7 +42,7 @@ static void write_head(const struct blas_chip *chip, size_t version, const struc
 }
 
 /* Returns the next character of the format and moves past it. 0: the end. */
-static char clean(const char **at)
+static char next_char(const char **at)
 {
     while (**at == '"' || **at == '\n')
         ++*at;
@@ -50,11 +50,11 @@ static char clean(const char **at)
 }
 
 /* Moves past `text` if it comes next. */
-static bool take(const char **at, const char *text)
+static bool accept_text(const char **at, const char *text)
 {
     const char *here = *at;
     for (; *text; text++)
-        if (clean(&here) != *text)
+        if (next_char(&here) != *text)
             return false;
     *at = here;
     return true;
@@ -72,23 +72,23 @@ bool blas_tuned_find(const char *table, const struct blas_chip *chip, size_t ver
     write_head(chip, version, shape, "", head);
     for (const char *at = table; *at;) {
         *out = (struct blas_tuned){.is_apart = false};
-        if (take(&at, head)) {
+        if (accept_text(&at, head)) {
             /* the rest of the entry that was searched for */
-            out->is_apart = take(&at, "apart|");
+            out->is_apart = accept_text(&at, "apart|");
             if (out->is_apart)
-                return clean(&at) == ';';
-            if (!take(&at, "fused|"))
+                return next_char(&at) == ';';
+            if (!accept_text(&at, "fused|"))
                 return false;
             for (int i = 0; i < BLAS_TUNED_ALGO; i++) {
-                int high = hex_of(clean(&at)), low = high < 0 ? -1 : hex_of(clean(&at));
+                int high = hex_of(next_char(&at)), low = high < 0 ? -1 : hex_of(next_char(&at));
                 if (low < 0)
                     return false;
                 out->algo[i] = (uint8_t)(16 * high + low);
             }
-            return clean(&at) == ';';
+            return next_char(&at) == ';';
         }
-        for (char c = clean(&at); c && c != ';';)
-            c = clean(&at);
+        for (char c = next_char(&at); c && c != ';';)
+            c = next_char(&at);
     }
     return false;
 }

@@ -112,7 +112,7 @@ struct cuda_attention {
 /* ---- the choice ---- */
 
 /* Logs the kernels once for each process and direction; `why` NULL: cuDNN. */
-static void tell(const struct stream *s, bool is_backward, const char *why)
+static void log_kernels(const struct stream *s, bool is_backward, const char *why)
 {
     static atomic_bool is_told[2][2];
     const char *what = is_backward ? "backward" : "forward";
@@ -176,19 +176,19 @@ static enum status library_for(struct stream *s, const struct asked *x, struct c
     const char *why = why_own(s->head.dev->attention, x);
     *out = NULL;
     if (why) {
-        tell(s, x->is_backward, why);
+        log_kernels(s, x->is_backward, why);
         return ST_OK;
     }
     TRY(open_cudnn(s));
     *out = s->attention->cudnn;
     if (!*out)
-        tell(s, x->is_backward, s->attention->reason);
+        log_kernels(s, x->is_backward, s->attention->reason);
     return ST_OK;
 }
 
 /* Logs the result of cuDNN's call. If cuDNN did not compute and ATTENTION=cudnn, that is an
  * error. */
-static enum status settle(const struct stream *s, const struct asked *x, bool is_done)
+static enum status report_result(const struct stream *s, const struct asked *x, bool is_done)
 {
     const char *why = is_done ? NULL : cudnn_reason(s->attention->cudnn);
     if (why && s->head.dev->attention == DEV_CUDA_ATTENTION_CUDNN)
@@ -196,7 +196,7 @@ static enum status settle(const struct stream *s, const struct asked *x, bool is
                     "ATTENTION=cudnn: cuDNN does not compute attention %s here: %s; "
                     "use ATTENTION=auto",
                     x->is_backward ? "backward" : "forward", why);
-    tell(s, x->is_backward, why);
+    log_kernels(s, x->is_backward, why);
     return ST_OK;
 }
 
@@ -215,7 +215,7 @@ enum status dev_cuda_attention_fwd(struct stream *s, const void *args)
     TRY(library_for(s, &x, &c));
     if (c) {
         TRY(cudnn_attention_fwd(c, &s->cuda, a, s->is_captured, &is_done));
-        TRY(settle(s, &x, is_done));
+        TRY(report_result(s, &x, is_done));
     }
     return is_done ? ST_OK
                    : dev_cuda_error_launched(attention_fwd_cuda(&s->cuda, a), "attention_fwd");
@@ -260,7 +260,7 @@ enum status dev_cuda_attention_bwd(struct stream *s, const void *args)
     if (c) {
         const struct cuda cuda = cuda_for(s, a);
         TRY(cudnn_attention_bwd(c, &cuda, a, is_atomic, s->is_captured, &is_done));
-        TRY(settle(s, &x, is_done));
+        TRY(report_result(s, &x, is_done));
     }
     return is_done ? ST_OK
                    : dev_cuda_error_launched(attention_bwd_cuda(&s->cuda, a), "attention_bwd");

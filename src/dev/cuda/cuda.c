@@ -101,7 +101,7 @@ static size_t drop_range(struct dev *dev, struct cuda_ranges *from, const void *
     return bytes;
 }
 
-static enum status zero(void *data, size_t bytes)
+static enum status zero_memory(void *data, size_t bytes)
 {
     cudaError_t error = cudaMemsetAsync(data, 0, bytes, NULL);
     error = error == cudaSuccess ? cudaStreamSynchronize(NULL) : error;
@@ -122,7 +122,7 @@ static enum status take_zeroed(const struct dev *dev, size_t bytes, void **out)
         /* more than the device has: no retry helps */
         return st == ST_RETRY && bytes > dev->prop.totalGlobalMem ? ST_BAD_SETTING : st;
     }
-    enum status st = zero(data, bytes);
+    enum status st = zero_memory(data, bytes);
     if (st == ST_OK)
         *out = data;
     else
@@ -131,7 +131,7 @@ static enum status take_zeroed(const struct dev *dev, size_t bytes, void **out)
 }
 
 /* Allocates device memory and adds it to the table `to`. */
-static enum status take(struct dev *dev, struct cuda_ranges *to, size_t bytes, void **out)
+static enum status allocate_range(struct dev *dev, struct cuda_ranges *to, size_t bytes, void **out)
 {
     void *data = NULL;
     TRY(take_zeroed(dev, bytes, &data));
@@ -142,7 +142,7 @@ static enum status take(struct dev *dev, struct cuda_ranges *to, size_t bytes, v
 
 static enum status cuda_alloc(struct dev *dev, size_t bytes, void **out)
 {
-    return take(dev, &dev->own, bytes ? bytes : 1, out);
+    return allocate_range(dev, &dev->own, bytes ? bytes : 1, out);
 }
 
 static void cuda_free(struct dev *dev, void *data, size_t bytes)
@@ -155,7 +155,7 @@ static void cuda_free(struct dev *dev, void *data, size_t bytes)
 static enum status cuda_adopt(struct dev *dev, void *data, size_t bytes)
 {
     CUDA_CHECK(cudaSetDevice(dev->device_i));
-    TRY(zero(data, bytes));
+    TRY(zero_memory(data, bytes));
     add_range(dev, &dev->own, data, bytes);
     return ST_OK;
 }
@@ -297,12 +297,12 @@ static enum status fill_stream(struct stream *s, bool is_high)
 
 /* Allocates the scratch and opens the library that operations need, before a stream's first
  * operation: streams that only copy do not need them. */
-static enum status equip(struct stream *s)
+static enum status prepare_stream(struct stream *s)
 {
     void *scratch = NULL;
     if (s->cuda.scratch)
         return ST_OK;
-    TRY(take(s->head.dev, &s->head.dev->scratch, CUDA_SCRATCH_BYTES, &scratch));
+    TRY(allocate_range(s->head.dev, &s->head.dev->scratch, CUDA_SCRATCH_BYTES, &scratch));
     s->cuda.scratch = scratch;
     s->cuda.scratch_bytes = CUDA_SCRATCH_BYTES;
     open_blas(s);
@@ -311,13 +311,13 @@ static enum status equip(struct stream *s)
 
 static enum status cuda_graph_begin(struct stream *s)
 {
-    TRY(equip(s));
+    TRY(prepare_stream(s));
     return s->graphs ? ST_OK : dev_cuda_graph_open(s);
 }
 
 static enum status cuda_leave_sms(struct stream *s, int sms)
 {
-    TRY(equip(s));
+    TRY(prepare_stream(s));
     if (s->blas)
         blas_plan_leave(s->blas, sms);
     return ST_OK;
@@ -325,7 +325,7 @@ static enum status cuda_leave_sms(struct stream *s, int sms)
 
 static enum status cuda_times_begin(struct stream *s)
 {
-    TRY(equip(s));
+    TRY(prepare_stream(s));
     dev_cuda_times_open(s);
     return ST_OK;
 }
@@ -359,7 +359,7 @@ static enum status cuda_sync(struct stream *s)
     return dev_cuda_ring_drain(&s->ring);
 }
 
-static enum status submit(struct stream *s, enum cuda_work work, void *args, size_t bytes)
+static enum status submit_work(struct stream *s, enum cuda_work work, void *args, size_t bytes)
 {
     return dev_cuda_graph_gathers(s) ? dev_cuda_graph_add(s, work, args, bytes)
                                      : dev_cuda_do(s, work, args);
@@ -369,8 +369,8 @@ static enum status cuda_copy(struct stream *s, void *dst, const void *src, size_
 {
     bool to_device = is_on_device(s->head.dev, dst), from_device = is_on_device(s->head.dev, src);
     if (to_device && from_device)
-        return submit(s, CUDA_WORK_COPY, &(struct cuda_copy){dst, src, bytes},
-                      sizeof(struct cuda_copy));
+        return submit_work(s, CUDA_WORK_COPY, &(struct cuda_copy){dst, src, bytes},
+                           sizeof(struct cuda_copy));
     TRY(dev_cuda_graph_flush(s));
     if ((to_device && is_in(s->head.dev, &s->head.dev->pinned, src)) ||
         (from_device && is_in(s->head.dev, &s->head.dev->pinned, dst))) {
@@ -392,15 +392,15 @@ static enum status cuda_copy(struct stream *s, void *dst, const void *src, size_
 static enum status cuda_read_async(struct stream *s, void *pinned, const void *src, size_t bytes)
 {
     ASSERT(is_on_device(s->head.dev, src) && is_in(s->head.dev, &s->head.dev->pinned, pinned));
-    return submit(s, CUDA_WORK_READ, &(struct cuda_copy){pinned, src, bytes},
-                  sizeof(struct cuda_copy));
+    return submit_work(s, CUDA_WORK_READ, &(struct cuda_copy){pinned, src, bytes},
+                       sizeof(struct cuda_copy));
 }
 
 static enum status cuda_fill(struct stream *s, void *dst, int byte, size_t bytes)
 {
     if (is_on_device(s->head.dev, dst))
-        return submit(s, CUDA_WORK_FILL, &(struct cuda_fill){dst, bytes, (size_t)byte},
-                      sizeof(struct cuda_fill));
+        return submit_work(s, CUDA_WORK_FILL, &(struct cuda_fill){dst, bytes, (size_t)byte},
+                           sizeof(struct cuda_fill));
     TRY(cuda_sync(s));
     memset(dst, byte, bytes);
     return ST_OK;
@@ -453,7 +453,7 @@ static enum status no_apart(struct stream *s, const void *args, bool *is_done)
         struct name copy = *a;                                              \
         bool is_done;                                                       \
         TRY(dev_check_##name(a, true));                                     \
-        TRY(equip(s));                                                      \
+        TRY(prepare_stream(s));                                             \
         TRY(DO_APART(s, a, &is_done));                                      \
         if (is_done)                                                        \
             return ST_OK;                                                   \
@@ -599,7 +599,7 @@ enum status dev_cuda_count(int *count_out)
     return ST_OK;
 }
 
-static enum status look(struct dev *dev)
+static enum status select_device(struct dev *dev)
 {
     int count = 0;
     TRY(dev_cuda_count(&count));
@@ -627,7 +627,7 @@ enum status dev_cuda_open(int device_i, bool is_tf32, struct dev **out)
     dev->head = (struct dev_head){&cuda_ops, &cuda_async_ops, &cuda_op};
     dev->device_i = device_i;
     dev->is_tf32 = is_tf32;
-    enum status st = look(dev);
+    enum status st = select_device(dev);
     if (st == ST_OK)
         *out = dev;
     else

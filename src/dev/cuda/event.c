@@ -8,7 +8,7 @@
 
 #include "base/memory.h"
 
-static enum status create(struct dev *dev, struct dev_event **out)
+static enum status create_event(struct dev *dev, struct dev_event **out)
 {
     struct dev_event *e = memory_new(1, sizeof *e);
     e->head.dev = dev;
@@ -24,7 +24,7 @@ static enum status create(struct dev *dev, struct dev_event **out)
 enum status dev_cuda_event_record(struct stream *s, struct dev_event **event)
 {
     if (*event == NULL)
-        TRY(create(s->head.dev, event));
+        TRY(create_event(s->head.dev, event));
     (*event)->stream = s;
     (*event)->number = 0;
     if (dev_cuda_graph_gathers(s))
@@ -58,7 +58,7 @@ enum status dev_cuda_event_sync(struct dev_event *event)
     return ST_OK;
 }
 
-static enum status answer(cudaError_t error, const char *what, bool *out)
+static enum status check_query(cudaError_t error, const char *what, bool *out)
 {
     *out = error == cudaSuccess;
     if (error == cudaErrorNotReady)
@@ -69,13 +69,13 @@ static enum status answer(cudaError_t error, const char *what, bool *out)
 
 enum status dev_cuda_event_query(struct dev_event *event, bool *out)
 {
-    return answer(cudaEventQuery(event->event), "querying an event", out);
+    return check_query(cudaEventQuery(event->event), "querying an event", out);
 }
 
 enum status dev_cuda_event_query_stream(struct stream *s, bool *out)
 {
     TRY(dev_cuda_graph_flush(s));
-    return answer(cudaStreamQuery(s->stream), "querying a stream", out);
+    return check_query(cudaStreamQuery(s->stream), "querying a stream", out);
 }
 
 enum status dev_cuda_event_wait(struct stream *s, struct dev_event *event)

@@ -112,7 +112,7 @@ enum status dev_cuda_graph_open(struct stream *s)
     return ST_OK;
 }
 
-static void release(struct cached_list *cached)
+static void release_list(struct cached_list *cached)
 {
     if (cached->graph)
         (void)cudaGraphExecDestroy(cached->graph); /* waits for a running one */
@@ -125,7 +125,7 @@ void dev_cuda_graph_close(struct cuda_graphs *g)
     if (!g)
         return;
     for (int i = 0; i < g->cached_n; i++)
-        release(&g->cached[i]);
+        release_list(&g->cached[i]);
     dev_free(g->dev, g->scalars_device, sizeof g->scalars);
     free(g->list.bytes);
     free(g);
@@ -143,10 +143,10 @@ static const struct optim_span **spans_of(enum cuda_work work, void *args, int64
     return work == CUDA_WORK_adamw ? &adamw->spans : work == CUDA_WORK_sgd ? &sgd->spans : NULL;
 }
 
-static size_t rounded(size_t bytes) { return (bytes + WORK_ALIGN - 1) / WORK_ALIGN * WORK_ALIGN; }
+static size_t align_up(size_t bytes) { return (bytes + WORK_ALIGN - 1) / WORK_ALIGN * WORK_ALIGN; }
 
 /* Appends `bytes` zeroed bytes, so that lists can be compared as bytes. */
-static enum status append(struct work_list *list, size_t bytes, char **out)
+static enum status append_work(struct work_list *list, size_t bytes, char **out)
 {
     if (list->used + bytes > list->cap) {
         list->cap = 2 * (list->used + bytes);
@@ -204,9 +204,9 @@ enum status dev_cuda_graph_add(struct stream *s, enum cuda_work work, void *args
     const struct optim_span **spans = spans_of(work, args, &spans_n), *runs = spans ? *spans : NULL;
     if (spans)
         *spans = NULL;
-    head.spans_at = spans ? (uint32_t)rounded(bytes) : 0;
-    head.bytes = (uint32_t)(rounded(bytes) + rounded((size_t)spans_n * sizeof *runs));
-    TRY(append(&g->list, sizeof head + head.bytes, &at));
+    head.spans_at = spans ? (uint32_t)align_up(bytes) : 0;
+    head.bytes = (uint32_t)(align_up(bytes) + align_up((size_t)spans_n * sizeof *runs));
+    TRY(append_work(&g->list, sizeof head + head.bytes, &at));
     memcpy(at, &head, sizeof head);
     memcpy(at + sizeof head, args, bytes);
     for (int64_t i = 0; i < spans_n; i++) { /* member by member, so that padding stays zero */
@@ -222,8 +222,8 @@ enum status dev_cuda_graph_add(struct stream *s, enum cuda_work work, void *args
 
 /* Submits the work of a list, one by one. few: arguments to use instead of the list's, with their
  * step scalars; or NULL. */
-static enum status replay(struct stream *s, const struct work_list *list,
-                          const union work_args *few)
+static enum status submit_list(struct stream *s, const struct work_list *list,
+                               const union work_args *few)
 {
     enum status st = ST_OK;
     for (size_t at = 0; st == ST_OK && at < list->used;) {
@@ -256,12 +256,12 @@ static void set_captured(struct stream *s, bool is_captured)
 }
 
 /* Captures the list as a graph; work submitted to the stream meanwhile does not run. */
-static enum status capture(struct stream *s, const struct work_list *list, cudaGraph_t *out)
+static enum status capture_list(struct stream *s, const struct work_list *list, cudaGraph_t *out)
 {
     cudaGraph_t graph = NULL;
     CUDA_CHECK(cudaStreamBeginCapture(s->stream, cudaStreamCaptureModeThreadLocal));
     set_captured(s, true);
-    enum status st = replay(s, list, NULL);
+    enum status st = submit_list(s, list, NULL);
     set_captured(s, false);
     /* Also when the capture has failed: else the stream would stay in it. */
     cudaError_t error = cudaStreamEndCapture(s->stream, &graph);
@@ -278,7 +278,7 @@ static enum status make_graph(struct stream *s, const struct work_list *list, cu
 {
     cudaGraph_t graph = NULL;
     size_t nodes_n = 0;
-    TRY(capture(s, list, &graph));
+    TRY(capture_list(s, list, &graph));
     cudaError_t error = cudaGraphGetNodes(graph, NULL, &nodes_n);
     if (error == cudaSuccess)
         error = cudaGraphInstantiate(out, graph, 0);
@@ -328,7 +328,7 @@ static uint64_t hash_of(const struct work_list *list)
     return hash;
 }
 
-static struct cached_list *find(struct cuda_graphs *g, uint64_t hash)
+static struct cached_list *find_cached(struct cuda_graphs *g, uint64_t hash)
 {
     for (int i = 0; i < g->cached_n; i++) {
         struct cached_list *cached = &g->cached[i];
@@ -341,7 +341,7 @@ static struct cached_list *find(struct cuda_graphs *g, uint64_t hash)
 
 /* Drops the cheapest list: the oldest one, lists without a graph first. The last list moves to its
  * place. */
-static void evict(struct cuda_graphs *g)
+static void evict_cheapest(struct cuda_graphs *g)
 {
     int oldest = 0;
     for (int i = 1; i < g->cached_n; i++) {
@@ -353,29 +353,29 @@ static void evict(struct cuda_graphs *g)
     }
     const int last = --g->cached_n;
     g->cached_work_n -= g->cached[oldest].list.work_n;
-    release(&g->cached[oldest]);
+    release_list(&g->cached[oldest]);
     g->cached[oldest] = g->cached[last];
     g->hash[oldest] = g->hash[last];
     if (oldest != last)
         g->cached[last] = (struct cached_list){.graph = NULL};
 }
 
-static enum status submit(struct stream *s)
+static enum status submit_recorded(struct stream *s)
 {
     struct cuda_graphs *g = s->graphs;
     if (g->list.work_n <= WORK_FEW)
-        return replay(s, &g->list, g->few);
+        return submit_list(s, &g->list, g->few);
     uint64_t hash = hash_of(&g->list);
-    struct cached_list *cached = find(g, hash);
+    struct cached_list *cached = find_cached(g, hash);
     g->submitted_n++;
     if (g->scalars_n > 0)
         TRY(dev_cuda_ring_in(&s->ring, s->stream, g->scalars_device, g->scalars,
                              (size_t)g->scalars_n * sizeof *g->scalars));
     if (!cached) {
-        TRY(replay(s, &g->list, NULL));
+        TRY(submit_list(s, &g->list, NULL));
         while (g->cached_n == LISTS_CACHED ||
                (g->cached_n > 0 && g->cached_work_n + g->list.work_n > WORK_CACHED))
-            evict(g);
+            evict_cheapest(g);
         char *bytes = memory_new(g->list.used, 1);
         memcpy(bytes, g->list.bytes, g->list.used);
         g->hash[g->cached_n] = hash;
@@ -387,7 +387,7 @@ static enum status submit(struct stream *s)
     cached->used_at = g->submitted_n;
     TRY(try_graph(s, cached));
     if (!cached->graph)
-        return replay(s, &g->list, NULL);
+        return submit_list(s, &g->list, NULL);
     CUDA_CHECK(cudaGraphLaunch(cached->graph, s->stream));
     return ST_OK;
 }
@@ -399,7 +399,7 @@ enum status dev_cuda_graph_flush(struct stream *s)
         return ST_OK;
     struct dev_event *event = g->event;
     g->is_submitting = true;
-    enum status st = g->list.used > 0 ? submit(s) : ST_OK;
+    enum status st = g->list.used > 0 ? submit_recorded(s) : ST_OK;
     g->is_submitting = false;
     g->event = NULL;
     g->list.used = 0;

@@ -39,7 +39,7 @@ static char *slot_data(const struct pinned_ring *ring, int i)
 }
 
 /* Waits for one slot, and copies its data to their destination. */
-static enum status finish(struct pinned_ring *ring, int i)
+static enum status finish_slot(struct pinned_ring *ring, int i)
 {
     struct ring_slot *slot = &ring->slot[i];
     if (!slot->is_busy)
@@ -63,16 +63,16 @@ static enum status finish(struct pinned_ring *ring, int i)
 enum status dev_cuda_ring_drain(struct pinned_ring *ring)
 {
     for (int i = 0; i < RING_SLOTS; i++)
-        TRY(finish(ring, (ring->next + i) % RING_SLOTS)); /* the oldest first */
+        TRY(finish_slot(ring, (ring->next + i) % RING_SLOTS)); /* the oldest first */
     return ST_OK;
 }
 
 /* Finds an idle slot; *out: its number. */
-static enum status take(struct pinned_ring *ring, int *out)
+static enum status acquire_slot(struct pinned_ring *ring, int *out)
 {
     *out = ring->next;
     ring->next = (ring->next + 1) % RING_SLOTS;
-    return finish(ring, *out);
+    return finish_slot(ring, *out);
 }
 
 static enum status send_off(struct pinned_ring *ring, int i, cudaStream_t stream, char *dst,
@@ -87,13 +87,13 @@ static enum status send_off(struct pinned_ring *ring, int i, cudaStream_t stream
 
 /* Finishes the slots that still hold bytes for [at, at + bytes) of the host, before these are
  * read. */
-static enum status settle(struct pinned_ring *ring, const char *at, size_t bytes)
+static enum status finish_overlapping(struct pinned_ring *ring, const char *at, size_t bytes)
 {
     for (int k = 0; k < RING_SLOTS; k++) {
         int i = (ring->next + k) % RING_SLOTS;
         const struct ring_slot *slot = &ring->slot[i];
         if (slot->is_busy && slot->dst && slot->dst < at + bytes && at < slot->dst + slot->bytes)
-            TRY(finish(ring, i));
+            TRY(finish_slot(ring, i));
     }
     return ST_OK;
 }
@@ -110,13 +110,13 @@ static enum status take_in(struct pinned_ring *ring, size_t n, int *out, size_t 
     if (slot->is_busy && !slot->dst && used + n <= RING_SLOT_BYTES)
         return ST_OK;
     *at_out = 0;
-    return take(ring, out);
+    return acquire_slot(ring, out);
 }
 
 enum status dev_cuda_ring_in(struct pinned_ring *ring, cudaStream_t stream, void *dst,
                              const void *src, size_t bytes)
 {
-    TRY(settle(ring, src, bytes));
+    TRY(finish_overlapping(ring, src, bytes));
     for (size_t done = 0; done < bytes; done += RING_SLOT_BYTES) {
         int i;
         size_t at, n = bytes - done < RING_SLOT_BYTES ? bytes - done : RING_SLOT_BYTES;
@@ -135,7 +135,7 @@ enum status dev_cuda_ring_out(struct pinned_ring *ring, cudaStream_t stream, voi
     for (size_t at = 0; at < bytes; at += RING_SLOT_BYTES) {
         int i;
         size_t n = bytes - at < RING_SLOT_BYTES ? bytes - at : RING_SLOT_BYTES;
-        TRY(take(ring, &i));
+        TRY(acquire_slot(ring, &i));
         CUDA_CHECK(cudaMemcpyAsync(slot_data(ring, i), (const char *)src + at, n,
                                    cudaMemcpyDeviceToHost, stream));
         TRY(send_off(ring, i, stream, (char *)dst + at, n));

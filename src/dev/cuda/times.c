@@ -266,7 +266,7 @@ static int row_of(struct cuda_times *t, enum cuda_work work, const void *args)
 /* ---- events ---- */
 
 /* Waits for the device, and adds the times of the open pairs to their rows. */
-static enum status collect(struct cuda_times *t)
+static enum status collect_times(struct cuda_times *t)
 {
     for (int i = 0; i < t->pairs_n; i++) {
         float ms = 0;
@@ -282,7 +282,7 @@ static enum status collect(struct cuda_times *t)
 static enum status next_pair(struct cuda_times *t)
 {
     if (t->pairs_n == TIMES_PAIRS)
-        TRY(collect(t));
+        TRY(collect_times(t));
     if (t->pairs_n < t->events_n)
         return ST_OK;
     CUDA_CHECK(cudaEventCreateWithFlags(&t->pair[t->events_n].before, cudaEventDefault));
@@ -331,7 +331,7 @@ enum status dev_cuda_times_step(struct stream *s)
     if (!s->times)
         return ST_OK;
     s->times->steps_n++;
-    return collect(s->times);
+    return collect_times(s->times);
 }
 
 /* ---- the table ---- */

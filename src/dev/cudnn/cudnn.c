@@ -138,18 +138,18 @@ const char *cudnn_how(const struct cudnn *c) { return c->how; }
 
 /* ---- plans ---- */
 
-static int64_t rounded(int64_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN; }
+static int64_t align_up(int64_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN; }
 
 static int64_t delta_bytes(const struct cudnn_shape *s)
 {
-    return s->is_backward ? rounded(s->b * s->h * s->t * (int64_t)sizeof(float)) : 0;
+    return s->is_backward ? align_up(s->b * s->h * s->t * (int64_t)sizeof(float)) : 0;
 }
 
 /* Returns the bytes of scratch before the engine's workspace: delta, then the sum of dq. */
 static int64_t stored_bytes(const struct cudnn_shape *s)
 {
     const int64_t sum = s->b * s->h * s->t * s->d * (int64_t)sizeof(float);
-    return delta_bytes(s) + (s->is_atomic ? rounded(sum) : 0);
+    return delta_bytes(s) + (s->is_atomic ? align_up(sum) : 0);
 }
 
 /* The state of a search for a plan. first: engines that are passed over. fit_n: samples that may
@@ -206,8 +206,9 @@ static int64_t most_samples(const struct cuda *cuda, const struct cudnn_shape *s
 }
 
 /* Finds the choice for a shape; makes it if the shape is new. */
-static enum status find(struct cudnn *c, const struct cuda *cuda, const struct cudnn_shape *shape,
-                        bool is_captured, struct choice **out)
+static enum status find_choice(struct cudnn *c, const struct cuda *cuda,
+                               const struct cudnn_shape *shape, bool is_captured,
+                               struct choice **out)
 {
     for (size_t i = 0; i < c->choices_n; i++)
         if (memcmp(&c->choices[i]->shape, shape, sizeof *shape) == 0) {
@@ -253,7 +254,8 @@ struct operands {
     int64_t bytes[CUDNN_TENSORS];
 };
 
-static bool set(const struct cudnn *c, dnn_desc desc, int name, int type, int64_t n, const void *x)
+static bool set_attr(const struct cudnn *c, dnn_desc desc, int name, int type, int64_t n,
+                     const void *x)
 {
     return c->dnn.cudnnBackendSetAttribute(desc, name, type, n, x) == 0;
 }
@@ -273,8 +275,8 @@ static void add_address(struct addresses *to, int64_t id, void *at)
 
 /* Packs the addresses of a run from sample `first`. Scratch holds delta, the sum of dq and the
  * engine's workspace, in this order. */
-static bool pack(const struct cudnn *c, const struct cuda *cuda, const struct operands *x,
-                 const struct cudnn_plan *p, int64_t first, dnn_desc desc)
+static bool pack_addresses(const struct cudnn *c, const struct cuda *cuda, const struct operands *x,
+                           const struct cudnn_plan *p, int64_t first, dnn_desc desc)
 {
     struct addresses a = {.n = 0};
     char *scratch = cuda->scratch;
@@ -286,9 +288,9 @@ static bool pack(const struct cudnn *c, const struct cuda *cuda, const struct op
         add_address(&a, CUDNN_DELTA, scratch);
     if (p->shape.is_atomic)
         add_address(&a, CUDNN_DQ_SUM, scratch + delta_bytes(&p->shape));
-    return set(c, desc, DNN_ATTR_VARIANT_PACK_UNIQUE_IDS, DNN_TYPE_INT64, a.n, a.id) &&
-           set(c, desc, DNN_ATTR_VARIANT_PACK_DATA_POINTERS, DNN_TYPE_VOID_PTR, a.n, a.at) &&
-           set(c, desc, DNN_ATTR_VARIANT_PACK_WORKSPACE, DNN_TYPE_VOID_PTR, 1, &workspace) &&
+    return set_attr(c, desc, DNN_ATTR_VARIANT_PACK_UNIQUE_IDS, DNN_TYPE_INT64, a.n, a.id) &&
+           set_attr(c, desc, DNN_ATTR_VARIANT_PACK_DATA_POINTERS, DNN_TYPE_VOID_PTR, a.n, a.at) &&
+           set_attr(c, desc, DNN_ATTR_VARIANT_PACK_WORKSPACE, DNN_TYPE_VOID_PTR, 1, &workspace) &&
            c->dnn.cudnnBackendFinalize(desc) == 0;
 }
 
@@ -299,8 +301,9 @@ static dnn_status run_plan(const struct cudnn *c, const struct cuda *cuda, const
     dnn_status rc = c->dnn.cudnnBackendCreateDescriptor(DNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &desc);
     if (rc != 0)
         return rc;
-    rc = pack(c, cuda, x, p, first, desc) ? c->dnn.cudnnBackendExecute(c->handle, p->desc, desc)
-                                          : DNN_STATUS_INTERNAL_ERROR;
+    rc = pack_addresses(c, cuda, x, p, first, desc)
+             ? c->dnn.cudnnBackendExecute(c->handle, p->desc, desc)
+             : DNN_STATUS_INTERNAL_ERROR;
     (void)c->dnn.cudnnBackendDestroyDescriptor(desc);
     return rc;
 }
@@ -308,7 +311,8 @@ static dnn_status run_plan(const struct cudnn *c, const struct cuda *cuda, const
 /* Handles a run that ended with rc. If cuDNN met an error of its own before the device did, the
  * program's kernel computes this shape from now on, and replaces the results of earlier runs. A
  * capture keeps the submitted work, so there it is an error. */
-static enum status failed(struct cudnn *c, struct choice *choice, bool is_captured, dnn_status rc)
+static enum status handle_failure(struct cudnn *c, struct choice *choice, bool is_captured,
+                                  dnn_status rc)
 {
     char words[160] = "";
     c->dnn.cudnnGetLastErrorString(words, sizeof words);
@@ -323,14 +327,15 @@ static enum status failed(struct cudnn *c, struct choice *choice, bool is_captur
                 choice->reason, is_captured ? ", while a CUDA graph was captured" : "");
 }
 
-static enum status run(struct cudnn *c, const struct cuda *cuda, const struct cudnn_shape *shape,
-                       const struct operands *x, bool is_captured, bool *is_done)
+static enum status run_attention(struct cudnn *c, const struct cuda *cuda,
+                                 const struct cudnn_shape *shape, const struct operands *x,
+                                 bool is_captured, bool *is_done)
 {
     struct choice *choice = NULL;
     dnn_status rc = 0;
     int64_t first = 0;
     *is_done = false;
-    TRY(find(c, cuda, shape, is_captured, &choice));
+    TRY(find_choice(c, cuda, shape, is_captured, &choice));
     c->scale = 1.0f / sqrtf((float)shape->d);
     while (choice->reason[0] == 0 && rc == 0 && first < shape->b) {
         const struct cudnn_plan *p =
@@ -339,7 +344,7 @@ static enum status run(struct cudnn *c, const struct cuda *cuda, const struct cu
         first += rc == 0 ? p->shape.b : 0;
     }
     if (rc != 0)
-        TRY(failed(c, choice, is_captured, rc));
+        TRY(handle_failure(c, choice, is_captured, rc));
     text_copy(c->reason, sizeof c->reason, choice->reason);
     *is_done = choice->reason[0] == 0;
     if (*is_done) {
@@ -363,8 +368,8 @@ static enum status run(struct cudnn *c, const struct cuda *cuda, const struct cu
         .dtype = (a)->qkv.dtype, .is_backward = (backward), .is_atomic = (atomic)                 \
     }
 
-static void put(struct operands *x, enum cudnn_tensor id, const void *at, int64_t elems,
-                int64_t step)
+static void set_operand(struct operands *x, enum cudnn_tensor id, const void *at, int64_t elems,
+                        int64_t step)
 {
     x->at[id] = (char *)(uintptr_t)at + 2 * elems;
     x->bytes[id] = 2 * step;
@@ -380,13 +385,13 @@ static void put_shared(struct cudnn *c, struct operands *x, const struct cudnn_s
                        struct tensor qkv, struct tensor out, struct tensor lse)
 {
     struct attention_row at = row_of(s);
-    put(x, CUDNN_Q, qkv.data, 0, s->t * at.row);
-    put(x, CUDNN_K, qkv.data, at.k, s->t * at.row);
-    put(x, CUDNN_V, qkv.data, at.v, s->t * at.row);
-    put(x, CUDNN_O, out.data, 0, s->t * s->h * s->d);
-    put(x, CUDNN_LSE, lse.data, 0, 2 * s->h * s->t);
-    put(x, CUDNN_SCALE, &c->scale, 0, 0);
-    put(x, CUDNN_HIDDEN, &c->hidden, 0, 0);
+    set_operand(x, CUDNN_Q, qkv.data, 0, s->t * at.row);
+    set_operand(x, CUDNN_K, qkv.data, at.k, s->t * at.row);
+    set_operand(x, CUDNN_V, qkv.data, at.v, s->t * at.row);
+    set_operand(x, CUDNN_O, out.data, 0, s->t * s->h * s->d);
+    set_operand(x, CUDNN_LSE, lse.data, 0, 2 * s->h * s->t);
+    set_operand(x, CUDNN_SCALE, &c->scale, 0, 0);
+    set_operand(x, CUDNN_HIDDEN, &c->hidden, 0, 0);
 }
 
 /* Returns true if the graph of cudnn/graph.c covers these arguments; else sets the reason. */
@@ -418,7 +423,7 @@ enum status cudnn_attention_fwd(struct cudnn *c, const struct cuda *cuda,
     if (!is_for(c, &s, a->mask, a->first_key, a->dropout.p, a->kv))
         return ST_OK;
     put_shared(c, &x, &s, a->qkv, a->out, a->lse);
-    return run(c, cuda, &s, &x, is_captured, is_done);
+    return run_attention(c, cuda, &s, &x, is_captured, is_done);
 }
 
 bool cudnn_may_bwd(struct cudnn *c, const struct attention_bwd *a, bool is_atomic)
@@ -438,11 +443,11 @@ enum status cudnn_attention_bwd(struct cudnn *c, const struct cuda *cuda,
     if (!cudnn_may_bwd(c, a, is_atomic))
         return ST_OK;
     put_shared(c, &x, &s, a->qkv, a->out, a->lse);
-    put(&x, CUDNN_DO, a->dout.data, 0, a->t * a->h * a->d);
-    put(&x, CUDNN_DQ, a->dqkv.data, 0, a->t * at.row);
-    put(&x, CUDNN_DK, a->dqkv.data, at.k, a->t * at.row);
-    put(&x, CUDNN_DV, a->dqkv.data, at.v, a->t * at.row);
-    put(&x, CUDNN_ONE, &c->one, 0, 0);
-    return run(c, cuda, &s, &x, is_captured, is_done);
+    set_operand(&x, CUDNN_DO, a->dout.data, 0, a->t * a->h * a->d);
+    set_operand(&x, CUDNN_DQ, a->dqkv.data, 0, a->t * at.row);
+    set_operand(&x, CUDNN_DK, a->dqkv.data, at.k, a->t * at.row);
+    set_operand(&x, CUDNN_DV, a->dqkv.data, at.v, a->t * at.row);
+    set_operand(&x, CUDNN_ONE, &c->one, 0, 0);
+    return run_attention(c, cuda, &s, &x, is_captured, is_done);
 }
 #endif

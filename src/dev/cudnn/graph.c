@@ -161,7 +161,7 @@ struct build {
     int64_t ops_n;
 };
 
-static bool ok(struct build *b, dnn_status status, const char *stage)
+static bool check_status(struct build *b, dnn_status status, const char *stage)
 {
     if (status != 0 && b->plan->status == 0) {
         b->plan->status = status;
@@ -170,28 +170,30 @@ static bool ok(struct build *b, dnn_status status, const char *stage)
     return status == 0;
 }
 
-static bool make(struct build *b, int type, const char *stage, dnn_desc *out)
+static bool create_desc(struct build *b, int type, const char *stage, dnn_desc *out)
 {
     ASSERT(b->plan->descs_n < CUDNN_DESCS_MAX);
-    if (!ok(b, b->dnn->cudnnBackendCreateDescriptor(type, out), stage))
+    if (!check_status(b, b->dnn->cudnnBackendCreateDescriptor(type, out), stage))
         return false;
     b->plan->descs[b->plan->descs_n++] = *out;
     return true;
 }
 
-static bool set(struct build *b, dnn_desc desc, int name, int type, int64_t n, const void *values)
+static bool set_attr(struct build *b, dnn_desc desc, int name, int type, int64_t n,
+                     const void *values)
 {
-    return ok(b, b->dnn->cudnnBackendSetAttribute(desc, name, type, n, values), "an attribute");
+    return check_status(b, b->dnn->cudnnBackendSetAttribute(desc, name, type, n, values),
+                        "an attribute");
 }
 
 static bool set_desc(struct build *b, dnn_desc desc, int name, dnn_desc value)
 {
-    return set(b, desc, name, DNN_TYPE_BACKEND_DESCRIPTOR, 1, &value);
+    return set_attr(b, desc, name, DNN_TYPE_BACKEND_DESCRIPTOR, 1, &value);
 }
 
-static bool end(struct build *b, dnn_desc desc, const char *stage)
+static bool finalize_desc(struct build *b, dnn_desc desc, const char *stage)
 {
-    return ok(b, b->dnn->cudnnBackendFinalize(desc), stage);
+    return check_status(b, b->dnn->cudnnBackendFinalize(desc), stage);
 }
 
 static void swap_last(int64_t *x)
@@ -236,24 +238,24 @@ static bool add_tensor(struct build *b, const struct row *r)
                                            : DNN_DATA_HALF;
     bool is_virtual = r->place == VIRTUAL, is_host = r->place == HOST;
     form_of(b->s, r->form, dims, strides);
-    return make(b, DNN_BACKEND_TENSOR_DESCRIPTOR, "a tensor", out) &&
-           set(b, *out, DNN_ATTR_TENSOR_DATA_TYPE, DNN_TYPE_DATA_TYPE, 1, &type) &&
-           set(b, *out, DNN_ATTR_TENSOR_DIMENSIONS, DNN_TYPE_INT64, RANK, dims) &&
-           set(b, *out, DNN_ATTR_TENSOR_STRIDES, DNN_TYPE_INT64, RANK, strides) &&
-           set(b, *out, DNN_ATTR_TENSOR_UNIQUE_ID, DNN_TYPE_INT64, 1, &id) &&
-           set(b, *out, DNN_ATTR_TENSOR_BYTE_ALIGNMENT, DNN_TYPE_INT64, 1, &align) &&
-           set(b, *out, DNN_ATTR_TENSOR_IS_VIRTUAL, DNN_TYPE_BOOLEAN, 1, &is_virtual) &&
-           set(b, *out, DNN_ATTR_TENSOR_IS_BY_VALUE, DNN_TYPE_BOOLEAN, 1, &is_host) &&
-           end(b, *out, "a tensor");
+    return create_desc(b, DNN_BACKEND_TENSOR_DESCRIPTOR, "a tensor", out) &&
+           set_attr(b, *out, DNN_ATTR_TENSOR_DATA_TYPE, DNN_TYPE_DATA_TYPE, 1, &type) &&
+           set_attr(b, *out, DNN_ATTR_TENSOR_DIMENSIONS, DNN_TYPE_INT64, RANK, dims) &&
+           set_attr(b, *out, DNN_ATTR_TENSOR_STRIDES, DNN_TYPE_INT64, RANK, strides) &&
+           set_attr(b, *out, DNN_ATTR_TENSOR_UNIQUE_ID, DNN_TYPE_INT64, 1, &id) &&
+           set_attr(b, *out, DNN_ATTR_TENSOR_BYTE_ALIGNMENT, DNN_TYPE_INT64, 1, &align) &&
+           set_attr(b, *out, DNN_ATTR_TENSOR_IS_VIRTUAL, DNN_TYPE_BOOLEAN, 1, &is_virtual) &&
+           set_attr(b, *out, DNN_ATTR_TENSOR_IS_BY_VALUE, DNN_TYPE_BOOLEAN, 1, &is_host) &&
+           finalize_desc(b, *out, "a tensor");
 }
 
 static bool make_matmul(struct build *b, const struct op *op, dnn_desc out)
 {
     dnn_desc how;
     const int compute = DNN_DATA_FLOAT;
-    return make(b, DNN_BACKEND_MATMUL_DESCRIPTOR, "a product", &how) &&
-           set(b, how, DNN_ATTR_MATMUL_COMP_TYPE, DNN_TYPE_DATA_TYPE, 1, &compute) &&
-           end(b, how, "a product") &&
+    return create_desc(b, DNN_BACKEND_MATMUL_DESCRIPTOR, "a product", &how) &&
+           set_attr(b, how, DNN_ATTR_MATMUL_COMP_TYPE, DNN_TYPE_DATA_TYPE, 1, &compute) &&
+           finalize_desc(b, how, "a product") &&
            set_desc(b, out, DNN_ATTR_OPERATION_MATMUL_ADESC, b->tensors[op->in[0]]) &&
            set_desc(b, out, DNN_ATTR_OPERATION_MATMUL_BDESC, b->tensors[op->in[1]]) &&
            set_desc(b, out, DNN_ATTR_OPERATION_MATMUL_CDESC, b->tensors[op->out]) &&
@@ -266,11 +268,11 @@ static bool make_pointwise(struct build *b, const struct op *op, dnn_desc out)
     const bool is_index = op->mode == DNN_POINTWISE_GEN_INDEX;
     const int compute = op->mode == DNN_POINTWISE_CMP_GE ? DNN_DATA_BOOLEAN : DNN_DATA_FLOAT;
     const int64_t axis = op->axis;
-    return make(b, DNN_BACKEND_POINTWISE_DESCRIPTOR, "a pointwise operation", &how) &&
-           set(b, how, DNN_ATTR_POINTWISE_MODE, DNN_TYPE_POINTWISE_MODE, 1, &op->mode) &&
-           set(b, how, DNN_ATTR_POINTWISE_MATH_PREC, DNN_TYPE_DATA_TYPE, 1, &compute) &&
-           (!is_index || set(b, how, DNN_ATTR_POINTWISE_AXIS, DNN_TYPE_INT64, 1, &axis)) &&
-           end(b, how, "a pointwise operation") &&
+    return create_desc(b, DNN_BACKEND_POINTWISE_DESCRIPTOR, "a pointwise operation", &how) &&
+           set_attr(b, how, DNN_ATTR_POINTWISE_MODE, DNN_TYPE_POINTWISE_MODE, 1, &op->mode) &&
+           set_attr(b, how, DNN_ATTR_POINTWISE_MATH_PREC, DNN_TYPE_DATA_TYPE, 1, &compute) &&
+           (!is_index || set_attr(b, how, DNN_ATTR_POINTWISE_AXIS, DNN_TYPE_INT64, 1, &axis)) &&
+           finalize_desc(b, how, "a pointwise operation") &&
            set_desc(b, out, DNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, how) &&
            set_desc(b, out, DNN_ATTR_OPERATION_POINTWISE_XDESC, b->tensors[op->in[0]]) &&
            (!op->in[1] ||
@@ -284,11 +286,11 @@ static bool make_reduction(struct build *b, const struct op *op, dnn_desc out)
 {
     dnn_desc how;
     const int compute = DNN_DATA_FLOAT;
-    return make(b, DNN_BACKEND_REDUCTION_DESCRIPTOR, "a reduction", &how) &&
-           set(b, how, DNN_ATTR_REDUCTION_COMP_TYPE, DNN_TYPE_DATA_TYPE, 1, &compute) &&
-           set(b, how, DNN_ATTR_REDUCTION_OPERATOR, DNN_TYPE_REDUCTION_OPERATOR_TYPE, 1,
-               &op->mode) &&
-           end(b, how, "a reduction") &&
+    return create_desc(b, DNN_BACKEND_REDUCTION_DESCRIPTOR, "a reduction", &how) &&
+           set_attr(b, how, DNN_ATTR_REDUCTION_COMP_TYPE, DNN_TYPE_DATA_TYPE, 1, &compute) &&
+           set_attr(b, how, DNN_ATTR_REDUCTION_OPERATOR, DNN_TYPE_REDUCTION_OPERATOR_TYPE, 1,
+                    &op->mode) &&
+           finalize_desc(b, how, "a reduction") &&
            set_desc(b, out, DNN_ATTR_OPERATION_REDUCTION_XDESC, b->tensors[op->in[0]]) &&
            set_desc(b, out, DNN_ATTR_OPERATION_REDUCTION_YDESC, b->tensors[op->out]) &&
            set_desc(b, out, DNN_ATTR_OPERATION_REDUCTION_DESC, how);
@@ -312,8 +314,8 @@ static bool add_op(struct build *b, const struct op *op)
         {DNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR, make_reduction, "a sum of the graph"},
         {DNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR, make_reshape, "a view of the graph"}};
     dnn_desc *out = &b->ops[b->ops_n++];
-    return make(b, kinds[op->kind].type, kinds[op->kind].stage, out) &&
-           kinds[op->kind].make(b, op, *out) && end(b, *out, kinds[op->kind].stage);
+    return create_desc(b, kinds[op->kind].type, kinds[op->kind].stage, out) &&
+           kinds[op->kind].make(b, op, *out) && finalize_desc(b, *out, kinds[op->kind].stage);
 }
 
 /* Returns true if the graph of the shape has the same bits each time: its form decides. */
@@ -347,31 +349,31 @@ static bool add_all(struct build *b, const struct row *rows, size_t rows_n, cons
 /* ---- the plan ---- */
 
 /* Requests the engines that cuDNN proposes, the best first. */
-static bool ask(struct build *b, dnn_desc graph, dnn_desc *configs, int64_t *n_out)
+static bool query_engines(struct build *b, dnn_desc graph, dnn_desc *configs, int64_t *n_out)
 {
     dnn_desc prop = b->target->prop;
     dnn_desc heur;
     const int mode = DNN_HEUR_MODE_A;
     for (int i = 0; i < CONFIGS_MAX; i++)
-        if (!make(b, DNN_BACKEND_ENGINECFG_DESCRIPTOR, "an engine's settings", &configs[i]))
+        if (!create_desc(b, DNN_BACKEND_ENGINECFG_DESCRIPTOR, "an engine's settings", &configs[i]))
             return false;
-    return make(b, DNN_BACKEND_ENGINEHEUR_DESCRIPTOR, "the choice of an engine", &heur) &&
+    return create_desc(b, DNN_BACKEND_ENGINEHEUR_DESCRIPTOR, "the choice of an engine", &heur) &&
            set_desc(b, heur, DNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph) &&
-           set(b, heur, DNN_ATTR_ENGINEHEUR_MODE, DNN_TYPE_HEUR_MODE, 1, &mode) &&
+           set_attr(b, heur, DNN_ATTR_ENGINEHEUR_MODE, DNN_TYPE_HEUR_MODE, 1, &mode) &&
            (!prop || set_desc(b, heur, DNN_ATTR_ENGINEHEUR_DEVICEPROP, prop)) &&
-           end(b, heur, "the choice of an engine") &&
-           ok(b,
-              b->dnn->cudnnBackendGetAttribute(heur, DNN_ATTR_ENGINEHEUR_RESULTS,
-                                               DNN_TYPE_BACKEND_DESCRIPTOR, CONFIGS_MAX, n_out,
-                                               configs),
-              "the choice of an engine");
+           finalize_desc(b, heur, "the choice of an engine") &&
+           check_status(b,
+                        b->dnn->cudnnBackendGetAttribute(heur, DNN_ATTR_ENGINEHEUR_RESULTS,
+                                                         DNN_TYPE_BACKEND_DESCRIPTOR, CONFIGS_MAX,
+                                                         n_out, configs),
+                        "the choice of an engine");
 }
 
-static bool get(struct build *b, dnn_desc desc, int name, int type, int64_t *n, void *out)
+static bool get_attr(struct build *b, dnn_desc desc, int name, int type, int64_t *n, void *out)
 {
     int64_t cap = *n;
-    return ok(b, b->dnn->cudnnBackendGetAttribute(desc, name, type, cap, n, out),
-              "an engine's properties");
+    return check_status(b, b->dnn->cudnnBackendGetAttribute(desc, name, type, cap, n, out),
+                        "an engine's properties");
 }
 
 /* Reads the engine's number and returns true if it is not noted as nondeterministic, or need not be
@@ -381,10 +383,12 @@ static bool check_notes(struct build *b, dnn_desc config)
     dnn_desc engine;
     int notes[NOTES_MAX];
     int64_t one = 1, n = NOTES_MAX;
-    if (!make(b, DNN_BACKEND_ENGINE_DESCRIPTOR, "an engine", &engine) ||
-        !get(b, config, DNN_ATTR_ENGINECFG_ENGINE, DNN_TYPE_BACKEND_DESCRIPTOR, &one, &engine) ||
-        !get(b, engine, DNN_ATTR_ENGINE_GLOBAL_INDEX, DNN_TYPE_INT64, &one, &b->plan->engine) ||
-        !get(b, engine, DNN_ATTR_ENGINE_NUMERICAL_NOTE, DNN_TYPE_NUMERICAL_NOTE, &n, notes))
+    if (!create_desc(b, DNN_BACKEND_ENGINE_DESCRIPTOR, "an engine", &engine) ||
+        !get_attr(b, config, DNN_ATTR_ENGINECFG_ENGINE, DNN_TYPE_BACKEND_DESCRIPTOR, &one,
+                  &engine) ||
+        !get_attr(b, engine, DNN_ATTR_ENGINE_GLOBAL_INDEX, DNN_TYPE_INT64, &one,
+                  &b->plan->engine) ||
+        !get_attr(b, engine, DNN_ATTR_ENGINE_NUMERICAL_NOTE, DNN_TYPE_NUMERICAL_NOTE, &n, notes))
         return false;
     bool is_noted = false;
     for (int64_t i = 0; i < n && i < NOTES_MAX; i++)
@@ -425,21 +429,23 @@ static bool may_fit(struct build *b, dnn_desc config)
     return false;
 }
 
-static bool finish(struct build *b, dnn_desc config)
+static bool build_plan(struct build *b, dnn_desc config)
 {
     dnn_desc plan;
     const struct cudnn_target *t = b->target;
     int64_t n = 1, bytes = 0;
-    if (!make(b, DNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, "the plan", &plan) ||
+    if (!create_desc(b, DNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, "the plan", &plan) ||
         !set_desc(b, plan, DNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config) ||
-        !(t->handle ? set(b, plan, DNN_ATTR_EXECUTION_PLAN_HANDLE, DNN_TYPE_HANDLE, 1, &t->handle)
-                    : set_desc(b, plan, DNN_ATTR_EXECUTION_PLAN_DEVICEPROP, t->prop)) ||
-        !end(b, plan, "the plan") ||
-        !get(b, plan, DNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, DNN_TYPE_INT64, &n, &bytes) ||
+        !(t->handle
+              ? set_attr(b, plan, DNN_ATTR_EXECUTION_PLAN_HANDLE, DNN_TYPE_HANDLE, 1, &t->handle)
+              : set_desc(b, plan, DNN_ATTR_EXECUTION_PLAN_DEVICEPROP, t->prop)) ||
+        !finalize_desc(b, plan, "the plan") ||
+        !get_attr(b, plan, DNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, DNN_TYPE_INT64, &n, &bytes) ||
         !check_workspace(b, bytes))
         return false;
     if (bytes > t->workspace_max)
-        return ok(b, DNN_STATUS_NOT_SUPPORTED, "an engine with less workspace once it is compiled");
+        return check_status(b, DNN_STATUS_NOT_SUPPORTED,
+                            "an engine with less workspace once it is compiled");
     b->plan->desc = plan;
     b->plan->workspace_bytes = bytes;
     return true;
@@ -449,7 +455,7 @@ static bool finish(struct build *b, dnn_desc config)
 static bool use_engine(struct build *b, dnn_desc config)
 {
     struct cudnn_plan *p = b->plan;
-    if (!check_notes(b, config) || !may_fit(b, config) || !finish(b, config))
+    if (!check_notes(b, config) || !may_fit(b, config) || !build_plan(b, config))
         return false;
     p->status = 0;
     p->stage = NULL;
@@ -471,13 +477,13 @@ bool cudnn_graph_plan(const struct dnn_table *dnn, const struct cudnn_target *ta
     size_t ops_n =
         b.s->is_backward ? sizeof backward_ops / sizeof *ops : sizeof forward_ops / sizeof *ops;
     if (!(add_all(&b, rows, rows_n, ops, ops_n) &&
-          make(&b, DNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, "the graph", &graph) &&
-          set(&b, graph, DNN_ATTR_OPERATIONGRAPH_OPS, DNN_TYPE_BACKEND_DESCRIPTOR, b.ops_n,
-              b.ops) &&
+          create_desc(&b, DNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, "the graph", &graph) &&
+          set_attr(&b, graph, DNN_ATTR_OPERATIONGRAPH_OPS, DNN_TYPE_BACKEND_DESCRIPTOR, b.ops_n,
+                   b.ops) &&
           (!handle ||
-           set(&b, graph, DNN_ATTR_OPERATIONGRAPH_HANDLE, DNN_TYPE_HANDLE, 1, &handle)) &&
-          end(&b, graph, "the graph")) ||
-        !ask(&b, graph, configs, &plan->proposed))
+           set_attr(&b, graph, DNN_ATTR_OPERATIONGRAPH_HANDLE, DNN_TYPE_HANDLE, 1, &handle)) &&
+          finalize_desc(&b, graph, "the graph")) ||
+        !query_engines(&b, graph, configs, &plan->proposed))
         return false;
     for (int64_t i = target->first; i < plan->proposed && i < CONFIGS_MAX && !plan->is_too_large;
          i++) {
@@ -485,10 +491,10 @@ bool cudnn_graph_plan(const struct dnn_table *dnn, const struct cudnn_target *ta
         if (use_engine(&b, configs[i]))
             return true;
     }
-    return ok(&b, DNN_STATUS_NOT_SUPPORTED,
-              plan->is_too_large || target->first > 0 ? "an engine with less workspace"
-              : plan->passed_over                     ? "an engine that is deterministic"
-                                                      : "an engine for this shape");
+    return check_status(&b, DNN_STATUS_NOT_SUPPORTED,
+                        plan->is_too_large || target->first > 0 ? "an engine with less workspace"
+                        : plan->passed_over                     ? "an engine that is deterministic"
+                                                                : "an engine for this shape");
 }
 
 void cudnn_graph_release(const struct dnn_table *dnn, struct cudnn_plan *plan)

@@ -78,7 +78,7 @@ static void find_variable(const char *name, char *out, size_t cap)
 }
 
 /* Fills the table. Returns the name of a symbol that the library lacks; NULL: it has all. */
-static const char *fill(const struct library_spec *spec, void *handle, void *table)
+static const char *load_symbols(const struct library_spec *spec, void *handle, void *table)
 {
     for (size_t i = 0; i < spec->symbols_n; i++) {
         void *symbol = dlsym(handle, spec->symbols[i].name);
@@ -109,7 +109,7 @@ static void try_file(struct search *s, const char *file)
     }
     if (error)
         text_copy(why, sizeof why, error);
-    else if ((lacks = fill(spec, handle, s->table)) != NULL)
+    else if ((lacks = load_symbols(spec, handle, s->table)) != NULL)
         text_format(why, sizeof why, "has no %s", lacks);
     else if (!spec->fits || spec->fits(s->table, why, sizeof why)) {
         /* NODELETE: threads and handlers of NVIDIA's libraries may outlive their last user */

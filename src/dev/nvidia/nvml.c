@@ -106,7 +106,7 @@ static enum status find_device(struct nvml *n, const char *bus)
 }
 
 /* Subscribes to events. Not every driver and container allows this. */
-static void listen(struct nvml *n)
+static void subscribe_events(struct nvml *n)
 {
     if (n->table.nvmlEventSetCreate(&n->events) != NVML_SUCCESS)
         n->events = NULL;
@@ -129,7 +129,7 @@ enum status nvml_open(const char *bus, struct nvml **out)
         nvml_close(n);
         return st;
     }
-    listen(n);
+    subscribe_events(n);
     *out = n;
     return ST_OK;
 }
@@ -148,12 +148,12 @@ void nvml_close(struct nvml *n)
 
 /* ---- reading ---- */
 
-static double scaled(int result, unsigned value, double unit)
+static double scale_value(int result, unsigned value, double unit)
 {
     return result == NVML_SUCCESS ? (double)value * unit : NAN;
 }
 
-static int64_t counted(int result, unsigned long long value)
+static int64_t check_count(int result, unsigned long long value)
 {
     return result == NVML_SUCCESS && value <= INT64_MAX ? (int64_t)value : -1;
 }
@@ -180,27 +180,27 @@ void nvml_read(struct nvml *n, struct nvml_reading *out)
     unsigned value = 0;
     unsigned long long errors = 0;
     int result = t->nvmlDeviceGetUtilizationRates(n->device, &busy);
-    out->busy = scaled(result, busy.gpu, 0.01);
-    out->memory_busy = scaled(result, busy.memory, 0.01);
+    out->busy = scale_value(result, busy.gpu, 0.01);
+    out->memory_busy = scale_value(result, busy.memory, 0.01);
     result = t->nvmlDeviceGetMemoryInfo(n->device, &memory);
-    out->memory_used = counted(result, memory.used);
-    out->memory_total = counted(result, memory.total);
+    out->memory_used = check_count(result, memory.used);
+    out->memory_total = check_count(result, memory.total);
     result = t->nvmlDeviceGetTemperature(n->device, NVML_SENSOR_GPU, &value);
-    out->temperature = scaled(result, value, 1);
+    out->temperature = scale_value(result, value, 1);
     result = t->nvmlDeviceGetPowerUsage(n->device, &value);
-    out->power = scaled(result, value, 1e-3);
+    out->power = scale_value(result, value, 1e-3);
     result = t->nvmlDeviceGetEnforcedPowerLimit(n->device, &value);
-    out->power_limit = scaled(result, value, 1e-3);
+    out->power_limit = scale_value(result, value, 1e-3);
     result = t->nvmlDeviceGetClockInfo(n->device, NVML_CLOCK_SM, &value);
-    out->clock = scaled(result, value, 1e6);
+    out->clock = scale_value(result, value, 1e6);
     result = t->nvmlDeviceGetClockInfo(n->device, NVML_CLOCK_MEMORY, &value);
-    out->memory_clock = scaled(result, value, 1e6);
+    out->memory_clock = scale_value(result, value, 1e6);
     result =
         t->nvmlDeviceGetTotalEccErrors(n->device, NVML_ECC_CORRECTED, NVML_ECC_VOLATILE, &errors);
-    out->ecc_corrected = counted(result, errors);
+    out->ecc_corrected = check_count(result, errors);
     result =
         t->nvmlDeviceGetTotalEccErrors(n->device, NVML_ECC_UNCORRECTED, NVML_ECC_VOLATILE, &errors);
-    out->ecc_uncorrected = counted(result, errors);
+    out->ecc_uncorrected = check_count(result, errors);
     read_xids(n);
     out->xids = n->events != NULL ? n->xids : -1;
     out->xid_last = n->xid_last;

@@ -59,28 +59,31 @@ struct reader {
 /* ---- one number ---- */
 
 /* Returns a function, or NULL if an older library lacks it; its number is -1 then. */
-static void *find(struct reader *r, const char *name) { return dlsym(r->library.handle, name); }
+static void *find_symbol(struct reader *r, const char *name)
+{
+    return dlsym(r->library.handle, name);
+}
 
-static int64_t number(struct reader *r, const char *name)
+static int64_t query_number(struct reader *r, const char *name)
 {
     unsigned value = 0;
-    int (*get)(struct device *, unsigned *) = find(r, name);
+    int (*get)(struct device *, unsigned *) = find_symbol(r, name);
     return get && get(r->device, &value) == SUCCESS ? (int64_t)value : -1;
 }
 
 /* Returns a mode as it is now, not as it will be after a reset. */
-static int64_t mode(struct reader *r, const char *name)
+static int64_t query_mode(struct reader *r, const char *name)
 {
     unsigned now = 0, later = 0;
-    int (*get)(struct device *, unsigned *, unsigned *) = find(r, name);
+    int (*get)(struct device *, unsigned *, unsigned *) = find_symbol(r, name);
     return get && get(r->device, &now, &later) == SUCCESS ? (int64_t)now : -1;
 }
 
-static int64_t errors(struct reader *r, int kind, int counter)
+static int64_t query_errors(struct reader *r, int kind, int counter)
 {
     unsigned long long n = 0;
     int (*get)(struct device *, int, int, unsigned long long *) =
-        find(r, "nvmlDeviceGetTotalEccErrors");
+        find_symbol(r, "nvmlDeviceGetTotalEccErrors");
     return get && get(r->device, kind, counter, &n) == SUCCESS && n <= INT64_MAX ? (int64_t)n : -1;
 }
 
@@ -88,7 +91,7 @@ static void read_rows(struct reader *r, struct nvml_health_gpu *out)
 {
     unsigned corrected = 0, uncorrected = 0, pending = 0, failed = 0;
     int (*get)(struct device *, unsigned *, unsigned *, unsigned *, unsigned *) =
-        find(r, "nvmlDeviceGetRemappedRows");
+        find_symbol(r, "nvmlDeviceGetRemappedRows");
     if (!get || get(r->device, &corrected, &uncorrected, &pending, &failed) != SUCCESS)
         return;
     out->remapped_corrected = corrected;
@@ -101,7 +104,7 @@ static int64_t link_errors(struct reader *r, unsigned link)
 {
     int64_t sum = 0;
     int (*get)(struct device *, unsigned, int, unsigned long long *) =
-        find(r, "nvmlDeviceGetNvLinkErrorCounter");
+        find_symbol(r, "nvmlDeviceGetNvLinkErrorCounter");
     for (int counter = 0; get && counter < NVLINK_COUNTERS; counter++) {
         unsigned long long n = 0;
         if (get(r->device, link, counter, &n) == SUCCESS && n < INT32_MAX)
@@ -113,7 +116,7 @@ static int64_t link_errors(struct reader *r, unsigned link)
 static void read_nvlinks(struct reader *r, struct nvml_health_gpu *out)
 {
     unsigned is_active;
-    int (*get)(struct device *, unsigned, unsigned *) = find(r, "nvmlDeviceGetNvLinkState");
+    int (*get)(struct device *, unsigned, unsigned *) = find_symbol(r, "nvmlDeviceGetNvLinkState");
     out->nvlinks = get ? 0 : -1;
     out->nvlinks_active = out->nvlink_errors = get ? 0 : -1;
     for (unsigned i = 0; get && i < NVLINKS_MAX; i++) {
@@ -132,9 +135,9 @@ static void read_rest(struct reader *r, struct nvml_health_gpu *out)
     struct fabric fabric = {0};
     unsigned degrees = 0;
     int (*throttle)(struct device *, unsigned long long *) =
-        find(r, "nvmlDeviceGetCurrentClocksThrottleReasons");
-    int (*heat)(struct device *, int, unsigned *) = find(r, "nvmlDeviceGetTemperature");
-    int (*join)(struct device *, struct fabric *) = find(r, "nvmlDeviceGetGpuFabricInfo");
+        find_symbol(r, "nvmlDeviceGetCurrentClocksThrottleReasons");
+    int (*heat)(struct device *, int, unsigned *) = find_symbol(r, "nvmlDeviceGetTemperature");
+    int (*join)(struct device *, struct fabric *) = find_symbol(r, "nvmlDeviceGetGpuFabricInfo");
     if (throttle && throttle(r->device, &reasons) == SUCCESS)
         out->throttle = (int64_t)(reasons & INT32_MAX);
     if (heat && heat(r->device, SENSOR_GPU, &degrees) == SUCCESS)
@@ -143,10 +146,10 @@ static void read_rest(struct reader *r, struct nvml_health_gpu *out)
         out->fabric_state = fabric.state;
         out->fabric_error = fabric.status;
     }
-    out->power_limit_mw = number(r, "nvmlDeviceGetEnforcedPowerLimit");
-    out->power_default_mw = number(r, "nvmlDeviceGetPowerManagementDefaultLimit");
-    out->persistence = number(r, "nvmlDeviceGetPersistenceMode");
-    out->display = number(r, "nvmlDeviceGetDisplayActive");
+    out->power_limit_mw = query_number(r, "nvmlDeviceGetEnforcedPowerLimit");
+    out->power_default_mw = query_number(r, "nvmlDeviceGetPowerManagementDefaultLimit");
+    out->persistence = query_number(r, "nvmlDeviceGetPersistenceMode");
+    out->display = query_number(r, "nvmlDeviceGetDisplayActive");
 }
 
 /* ---- all GPUs ---- */
@@ -187,18 +190,18 @@ static void read_gpu(struct reader *r, unsigned i, struct nvml_health_gpu *out)
     }
     if (r->table.nvmlDeviceGetName(r->device, out->name, sizeof out->name) != SUCCESS)
         out->name[0] = 0;
-    out->mig = mode(r, "nvmlDeviceGetMigMode");
-    out->ecc_enabled = mode(r, "nvmlDeviceGetEccMode");
-    out->ecc_default = number(r, "nvmlDeviceGetDefaultEccMode");
-    out->ecc_corrected = errors(r, CORRECTED, VOLATILE);
-    out->ecc_uncorrected = errors(r, UNCORRECTED, VOLATILE);
-    out->ecc_uncorrected_ever = errors(r, UNCORRECTED, AGGREGATE);
+    out->mig = query_mode(r, "nvmlDeviceGetMigMode");
+    out->ecc_enabled = query_mode(r, "nvmlDeviceGetEccMode");
+    out->ecc_default = query_number(r, "nvmlDeviceGetDefaultEccMode");
+    out->ecc_corrected = query_errors(r, CORRECTED, VOLATILE);
+    out->ecc_uncorrected = query_errors(r, UNCORRECTED, VOLATILE);
+    out->ecc_uncorrected_ever = query_errors(r, UNCORRECTED, AGGREGATE);
     read_rows(r, out);
-    out->pcie_gen = number(r, "nvmlDeviceGetCurrPcieLinkGeneration");
-    out->pcie_gen_max = number(r, "nvmlDeviceGetMaxPcieLinkGeneration");
-    out->pcie_width = number(r, "nvmlDeviceGetCurrPcieLinkWidth");
-    out->pcie_width_max = number(r, "nvmlDeviceGetMaxPcieLinkWidth");
-    out->perf_state = number(r, "nvmlDeviceGetPerformanceState");
+    out->pcie_gen = query_number(r, "nvmlDeviceGetCurrPcieLinkGeneration");
+    out->pcie_gen_max = query_number(r, "nvmlDeviceGetMaxPcieLinkGeneration");
+    out->pcie_width = query_number(r, "nvmlDeviceGetCurrPcieLinkWidth");
+    out->pcie_width_max = query_number(r, "nvmlDeviceGetMaxPcieLinkWidth");
+    out->perf_state = query_number(r, "nvmlDeviceGetPerformanceState");
     read_nvlinks(r, out);
     read_rest(r, out);
 }

@@ -5,8 +5,8 @@
  *   made → (a node's board: the generation is over) → detected → (a stopped node goes on) → (a new
  *     generation, its first step) → recovered
  *
- * The next fault waits until the job has passed its furthest step: a worker that is lost at the same
- * step again and again ends the job (cluster/restart_budget.h). */
+ * The next fault waits until the job has passed its furthest step: a worker that is lost at the
+ * same step again and again ends the job (cluster/restart_budget.h). */
 #include "node/rehearse/run.h"
 
 #include <math.h>

@@ -19,36 +19,11 @@
 #ifndef CONVOY_TRAIN_STEP_LOCAL_H
 #define CONVOY_TRAIN_STEP_LOCAL_H
 
-#include <stdint.h>
-
-#include "comm/core/part.h"
-#include "train/step/memory.h"
-
-struct step_core; /* train/step/core.h */
+#include "train/step/core.h"
 
 /* Elements of a bucket of grad/compress.h. It keeps the buffers of messages small; the last bucket
  * of a rank's part has the rest. */
 #define STEP_LOCAL_BUCKET_ELEMS ((int64_t)4 << 20)
-
-struct step_local {
-    bool is_on;
-    int replica, replicas; /* not is_on: 0 of 1 */
-    int rank, ranks;       /* number in the replica, and its size */
-    struct comm *world;    /* comm of all ranks; borrowed */
-    struct comm *inside;   /* comm of the replica; NULL: one rank, or one replica */
-    /* comm of the ranks with this number in all replicas; NULL: one replica */
-    struct comm *across;
-    struct part_extent own; /* this rank's part of the table */
-    void *memory;
-    int64_t memory_bytes;           /* without compress_bytes */
-    struct grad_compress *compress; /* quantises the differences; NULL: they are not quantised */
-    int64_t compress_bytes;
-    uint16_t *sent;                 /* COMPRESS=bf16: own.elems rounded differences; else NULL */
-    float *outer, *momentum, *work; /* own.elems each */
-    bool is_apart;                  /* replicas have parameters of their own, not the outer ones */
-    /* a rank's message to the others of its replica; NULL: one rank */
-    float *chunk;
-};
 
 /* step_local_sync — makes an outer step if one is due after steps_done steps, or if is_last: all
  * replicas then have the outer parameters. Adds its times and number to *r. Call it after each
@@ -56,50 +31,9 @@ struct step_local {
 enum status step_local_sync(struct step *step, int64_t steps_done, bool is_last,
                             struct step_result *r);
 
-/* step_local_place — sets s->local from the config, and changes the config and the place to those
- * within the replica. All other code of a step only sees the replica. ST_BAD_SETTING: the ranks or
- * samples cannot be divided into replicas. */
-enum status step_local_place(struct step_core *s, struct step_place *place);
-/* step_local_outside — the inverse: returns the config and the place among all ranks. */
-void step_local_outside(const struct step_core *s, struct step_config *config,
-                        struct step_place *place);
-/* step_local_open — splits the comms; s->config.comm becomes the replica's comm. Call it after
- * step_local_place. Collective. */
-enum status step_local_open(struct step_core *s);
-/* step_local_plan — returns the bytes of host memory that step_local_take allocates. Call it when
- * the table is complete. */
-int64_t step_local_plan(const struct step_core *s);
-/* step_local_take — allocates the memory; nothing if not is_on. Collective. */
-enum status step_local_take(struct step_core *s);
-/* step_local_bytes — returns the bytes that it allocated. */
-int64_t step_local_bytes(const struct step_core *s);
-/* step_local_sync_fill — copies the parameters of the step to the outer parameters. */
-enum status step_local_sync_fill(struct step_core *s);
-/* step_local_close — call it before the config's comm is closed. */
-void step_local_close(struct step_core *s);
-
-/* step_local_feed_rank — returns this rank's position along the data axes of all replicas, which
- * decides its samples. */
-int step_local_feed_rank(const struct step_core *s);
-/* step_local_feed_ranks — returns the number of positions. */
-int step_local_feed_ranks(const struct step_core *s);
-
-/* step_local_sum — adds up n numbers over all ranks of all replicas. All ranks get the same
- * bits. */
-#define STEP_LOCAL_SUMS (2 + STEP_VOTES)
-enum status step_local_sum(struct step_core *s, double *values, int n);
-
 /* step_local_part — returns the part of the table that rank `owner` of a replica has in its
  * arrays. */
 struct part_extent step_local_part(const struct step_core *s, int owner);
-
-/* step_local_dry_tell — calls the listener of a dry step (step/dry.h) for the messages between
- * replicas. An outer step counts as the share that falls to each step. */
-struct step_dry_listener;
-void step_local_dry_tell(const struct step_core *s, const struct step_dry_listener *listener);
-
-/* step_local_state — returns the state of all replicas, if is_on. */
-struct state step_local_state(struct step_core *s);
 
 /* The outer update of LOCAL_STEPS: pure arithmetic on host memory. With x the outer parameters, and
  * y the parameters of a replica after its own steps:

@@ -8,14 +8,35 @@
 #include <stdbool.h>
 
 #include "base/arena.h"
+#include "comm/core/part.h"
 #include "mesh/mesh_comm.h"
 #include "mesh/part_map.h"
 #include "mesh/state.h"
 #include "mesh/tensor_axis.h"
-#include "train/step/step.h"
-#include "train/feature/step_local.h"
+#include "train/step/memory.h"
 
 enum { STEP_ARENA_ACTS, STEP_ARENA_SCRATCH, STEP_ARENA_INPUT, STEP_ARENA_N };
+
+/* The replica of a rank (LOCAL_STEPS, feature/step_local.h). Without it all ranks are one. */
+struct step_local {
+    bool is_on;
+    int replica, replicas; /* not is_on: 0 of 1 */
+    int rank, ranks;       /* number in the replica, and its size */
+    struct comm *world;    /* comm of all ranks; borrowed */
+    struct comm *inside;   /* comm of the replica; NULL: one rank, or one replica */
+    /* comm of the ranks with this number in all replicas; NULL: one replica */
+    struct comm *across;
+    struct part_extent own; /* this rank's part of the table */
+    void *memory;
+    int64_t memory_bytes;           /* without compress_bytes */
+    struct grad_compress *compress; /* quantises the differences; NULL: they are not quantised */
+    int64_t compress_bytes;
+    uint16_t *sent;                 /* COMPRESS=bf16: own.elems rounded differences; else NULL */
+    float *outer, *momentum, *work; /* own.elems each */
+    bool is_apart;                  /* replicas have parameters of their own, not the outer ones */
+    /* a rank's message to the others of its replica; NULL: one rank */
+    float *chunk;
+};
 
 struct step_core {
     /* the step that contains it, for the functions of passes (step/feature.h) */
@@ -106,6 +127,49 @@ int64_t step_mesh_partial_elems(const struct step_core *s);
  * each rank. Call it after the unit's backward pass in the last micro-batch of a step, or of each
  * virtual shard. first: the micro-batch's first sample on this rank. */
 enum status step_mesh_sum_partial(struct step_core *s, int64_t first, int unit);
+
+/* ---- replicas (feature/step_local.c) ---- */
+
+/* step_local_place — sets s->local from the config, and changes the config and the place to those
+ * within the replica. All other code of a step only sees the replica. ST_BAD_SETTING: the ranks or
+ * samples cannot be divided into replicas. */
+enum status step_local_place(struct step_core *s, struct step_place *place);
+/* step_local_outside — the inverse: returns the config and the place among all ranks. */
+void step_local_outside(const struct step_core *s, struct step_config *config,
+                        struct step_place *place);
+/* step_local_open — splits the comms; s->config.comm becomes the replica's comm. Call it after
+ * step_local_place. Collective. */
+enum status step_local_open(struct step_core *s);
+/* step_local_plan — returns the bytes of host memory that step_local_take allocates. Call it when
+ * the table is complete. */
+int64_t step_local_plan(const struct step_core *s);
+/* step_local_take — allocates the memory; nothing if not is_on. Collective. */
+enum status step_local_take(struct step_core *s);
+/* step_local_bytes — returns the bytes that it allocated. */
+int64_t step_local_bytes(const struct step_core *s);
+/* step_local_sync_fill — copies the parameters of the step to the outer parameters. */
+enum status step_local_sync_fill(struct step_core *s);
+/* step_local_close — call it before the config's comm is closed. */
+void step_local_close(struct step_core *s);
+
+/* step_local_feed_rank — returns this rank's position along the data axes of all replicas, which
+ * decides its samples. */
+int step_local_feed_rank(const struct step_core *s);
+/* step_local_feed_ranks — returns the number of positions. */
+int step_local_feed_ranks(const struct step_core *s);
+
+/* step_local_sum — adds up n numbers over all ranks of all replicas. All ranks get the same
+ * bits. */
+#define STEP_LOCAL_SUMS (2 + STEP_VOTES)
+enum status step_local_sum(struct step_core *s, double *values, int n);
+
+/* step_local_dry_tell — calls the listener of a dry step (step/dry.h) for the messages between
+ * replicas. An outer step counts as the share that falls to each step. */
+struct step_dry_listener;
+void step_local_dry_tell(const struct step_core *s, const struct step_dry_listener *listener);
+
+/* step_local_state — returns the state of all replicas, if is_on. */
+struct state step_local_state(struct step_core *s);
 
 /* ---- virtual shards (step/mesh.c); config.shards > 0, unless stated otherwise ---- */
 

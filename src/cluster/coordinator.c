@@ -127,9 +127,9 @@ static void stop_running(struct coordinator *c, int64_t now_ms)
     c->gathering_ms = c->generation_end_ms = now_ms;
 }
 
-/* Ends the running generation. While the job gathers: a loss of a node that was not part of the
- * last one. is_cause false: a rank reports that comm failed, or a node that it abandoned the
- * generation. */
+/* Ends the running generation, or, while the job gathers, counts a loss that does not belong to the
+ * last generation. is_cause false: the report shows only an effect of a loss. A rank reports that
+ * its comm failed, or a node reports that it abandoned the generation. */
 static void end_generation(struct coordinator *c, const struct restart_loss *loss, bool is_cause,
                            const char *why, int64_t now_ms)
 {
@@ -382,8 +382,8 @@ static void apply_ready(struct coordinator *c, struct coordinator_node *node,
         regroup_nodes(c, node, "is back, and is taken in", now_ms);
 }
 
-/* Ends the generation for a node that has become ready since, so that the next one has it: the
- * generation may have finished its first step, or has run for long enough. */
+/* Ends the generation if a ready node outside it may be included now, because the generation has
+ * finished its first step or has run for long enough. The next generation has the node. */
 static void take_in(struct coordinator *c, int64_t now_ms)
 {
     const struct coordinator_node *node = coordinator_world_find_outside(c, now_ms);
@@ -420,8 +420,8 @@ static void apply_report(struct coordinator *c, struct coordinator_node *node,
     node->machine = heartbeat->machine;
 }
 
-/* Adopts the generation and the restarts from a member: this is a new process of node 0, which may
- * have made a lower generation before. */
+/* Adopts the generation and the restarts that a member reports, if the generation is later: this
+ * process of node 0 is new, and may have begun a generation with a lower number itself. */
 static void adopt_generation(struct coordinator *c, const struct coordinator_node *node,
                              const struct message_heartbeat *heartbeat, int64_t now_ms)
 {
@@ -436,7 +436,8 @@ static void adopt_generation(struct coordinator *c, const struct coordinator_nod
         if (c->is_running)
             end_generation(c, &loss, true, why, now_ms);
     }
-    /* The generation that ended with node 0 had finished a step, so it ended another incident. */
+    /* The generation that ended with the previous process of node 0 had finished a step, which
+     * ended the incident before. */
     if (c->worlds_n == 0 && c->generation > 0 && heartbeat->stepped == c->generation) {
         restart_budget_stepped(&c->budget, c->checkpoints, now_ms);
         restart_budget_passed(&c->budget, heartbeat->step);
@@ -686,7 +687,7 @@ void coordinator_tick(struct coordinator *c, int64_t now_ms)
     c->is_missing_known = c->is_missing_known && !c->has_missing_changed;
 }
 
-/* Begins with the node that the last call waited for, as are_all_ready does. */
+/* Begins with the node that the last call waited for, as coordinator_world_is_ready does. */
 bool coordinator_is_end_sent(struct coordinator *c)
 {
     for (int i = 0; i < c->config.nodes_n && !c->is_node0_wrong; i++) {

@@ -9,8 +9,9 @@
  * The terms:
  *
  *   member        a process that was admitted as one node; message_incarnation identifies it
- *   place         a node's one membership, held by one process until that is lost
- *   readiness     the message that all workers of a node wait for a generation; it carries their
+ *   place         the one membership of a NODE_ID, held by one process until that process is lost
+ *                 or, with min_nodes, leaves
+ *   readiness     a member's report that all its workers wait for the next generation, with their
  *                 addresses and a number
  *   generation    a numbered period of training with one world, which is the list of all addresses
  *   lease         the time for which a member counts as alive after one of its messages
@@ -19,32 +20,36 @@
  *
  * The states of the job:
  *
- *   gathering     until all nodes are members and ready, or with min_nodes all that are not lost;
- *                 then the next generation begins
- *   running       until a member is lost, or reports that it abandoned the generation, or with
- *                 min_nodes until a node that is not in the world is included; then gathering
+ *   gathering     until all nodes are members and ready; with min_nodes, until every node that must
+ *                 be waited for is ready (coordinator_world.c). Then the next generation begins
+ *   running       until a member is lost or reports that it abandoned the generation; with
+ *                 min_nodes also until a member leaves, or a node outside the world is to be
+ *                 included. Then gathering
  *   ended         all nodes have left, or the job failed; each member gets the reason in a reply
  *
  * The invariants (tests/cluster/test_sim.c checks them):
  *
  *   - Generation numbers only grow.
  *   - A world uses one readiness of each of its nodes. No readiness is used twice.
- *   - A process gets the place of another one only when that one has certainly abandoned its
- *     generation. Either its connections are closed, or its lease has ended; a member counts its
- *     lease from an earlier moment, so it abandons the generation first.
- *   - A node that returns does not end a generation before that has finished a step, or has run for
- *     COORDINATOR_RETURN_MS.
- *   - A node is lost before its grace or its lease ends if, and only if, both signs of its death
- *     are present (coordinator_inside.h).
+ *   - A process gets the place of another process only after the other process has certainly
+ *     abandoned its generation: its connections are closed, or its lease has ended. A member counts
+ *     its lease from an earlier moment, so it abandons the generation before this process counts it
+ *     as lost.
+ *   - A node that returns does not end a generation until the generation has finished a step, or
+ *     has run for COORDINATOR_RETURN_MS.
+ *   - A silent or disconnected node is lost when its lease ends, or COORDINATOR_DISCONNECTED_MS
+ *     after its last connection was closed. It is lost earlier if, and only if, both signs of its
+ *     death are present (coordinator_inside.h).
  *   - An incident uses one restart, however many nodes are lost before a generation finishes a
- *     step. The job ends only if one worker was lost again and again (restart_budget.h).
- *   - A rank whose peer disappeared is no cause: the lost worker or node is, if one is found before
- *     the next generation begins.
+ *     step. Further losses of the incident end the job only if they are repeats
+ *     (restart_budget.h).
+ *   - If a rank reports only that a peer disappeared, that report is not the cause. The cause is
+ *     the worker or node that was lost, if it is found before the next generation begins.
  *
- * A lease lasts peer_timeout_ms, and longer if this process or the member stalled lately, as on an
- * overloaded host: COORDINATOR_GRACE_FACTOR times the stall is added, but at most
- * COORDINATOR_GRACE_FACTOR_MAX × peer_timeout_ms. Time in which this process itself stalled does
- * not count as silence of a member.
+ * A lease lasts peer_timeout_ms plus a grace for stalls, as on an overloaded host. The grace is
+ * COORDINATOR_GRACE_FACTOR times the longest recent stalls of this process and of the member, added
+ * together, but at most COORDINATOR_GRACE_FACTOR_MAX × peer_timeout_ms. Time in which this process
+ * itself stalled does not count as silence of a member.
  *
  * Must not know sockets, clocks or the work of a worker. */
 #ifndef CONVOY_CLUSTER_COORDINATOR_H
@@ -61,15 +66,15 @@
 /* A member that has received no reply for this long (plus its grace) gets a reply, but no lease.
  * Its next message must prove that replies arrive. */
 #define COORDINATOR_LEASE_MS 1500
-/* Factors of a lease's grace, see "A lease" above. */
+/* Factors of the grace; see "A lease" above. */
 #define COORDINATOR_GRACE_FACTOR 3
 #define COORDINATOR_GRACE_FACTOR_MAX 1
 /* ms between the end of a member's lease and its loss: the member checks the lease only every
  * LOOP_LAG_TICK_MS, and must have abandoned its generation when another one begins. */
 #define COORDINATOR_MARGIN_MS 200
 /* A member whose last connection was closed is lost after this long, plus the stalls measured
- * lately, unless it connects again, or both signs of its death are present
- * (coordinator_nodes.c). */
+ * lately, unless it connects again. If both signs of its death are present, it is lost immediately
+ * (coordinator_inside.h). */
 #define COORDINATOR_DISCONNECTED_MS 500
 /* A node that returns ends a generation that has not finished a step only after this long. */
 #define COORDINATOR_RETURN_MS 10000
@@ -110,17 +115,18 @@ int64_t coordinator_revision(const struct coordinator *c);
 void coordinator_make_reply(struct coordinator *c, int node_id,
                             struct message_incarnation incarnation, int64_t sequence,
                             struct message_reply *reply);
-/* coordinator_is_end_sent — returns true if the job has ended, and every member has left or was
- * sent the reason. Then node 0 may stop. */
+/* coordinator_is_end_sent — returns true if no member still has to be sent the end of the job:
+ * every member has left or was sent the reason, or the other nodes wait for another node 0
+ * (coordinator_admission_wait_for_node0). Then this process may stop. */
 bool coordinator_is_end_sent(struct coordinator *c);
 
-/* coordinator_world — returns the world of the running generation; the caller adds the secret.
- * false: another generation runs or none, or the sender is no member. */
+/* coordinator_world — writes the world of this generation to *out; the caller adds the secret.
+ * Returns false if the generation is not running, or the sender is not a member in its world. */
 bool coordinator_world(const struct coordinator *c, int node_id,
                        struct message_incarnation incarnation, int64_t generation,
                        struct cluster_world *out);
-/* coordinator_cause — returns, as text, the loss that ended the last generation; "": no loss did.
- * *rank_out: the lost rank, or the first rank of a lost node. */
+/* coordinator_cause — returns, as text, the loss that ended the last generation; "": no loss ended
+ * it, or none is found yet. *rank_out: the lost rank, or the first rank of a lost node. */
 const char *coordinator_cause(const struct coordinator *c, int *rank_out);
 /* coordinator_checkpoints — sets the number of checkpoints that the job has made, a count that only
  * grows. */

@@ -32,8 +32,8 @@ struct coordinator_node {
     /* refused because its data differ from the job's; why: the reason */
     struct message_incarnation refused;
     char why[384];
-    /* The process that held the place before, and its readiness that was used: its messages may
-     * arrive when the next process is gone, too. */
+    /* The process that held the place before, and its readiness that was used. Messages of it may
+     * arrive even after the next process is gone. */
     struct message_incarnation before;
     int64_t before_used;
     struct message_incarnation newcomer; /* requests this place while the holder may still live */
@@ -61,7 +61,7 @@ struct coordinator {
     /* The state of `missing`: up to date, or as old as one tick if has_missing_changed, so that a
      * thousand nodes that join at the same time do not each make a list of the others. */
     bool is_missing_known, has_missing_changed;
-    /* the nodes at which are_all_ready and coordinator_is_end_sent begin */
+    /* the nodes at which coordinator_world_is_ready and coordinator_is_end_sent begin */
     int unready_id, unended_id;
     /* The job ended because this node 0, a new process, has other settings than the other nodes. */
     bool is_node0_wrong;
@@ -157,7 +157,8 @@ void coordinator_world_take(struct coordinator *c, int64_t now_ms);
  * is new to the job does not wait. */
 bool coordinator_world_takes_in(const struct coordinator *c, const struct coordinator_node *node,
                                 int64_t now_ms);
-/* coordinator_world_find_outside — returns the first such node; NULL: none. */
+/* coordinator_world_find_outside — returns the first node for which coordinator_world_takes_in is
+ * true; NULL: none. */
 const struct coordinator_node *coordinator_world_find_outside(const struct coordinator *c,
                                                               int64_t now_ms);
 /* coordinator_world_describe — writes "2 of 3 nodes (0, 2)". */

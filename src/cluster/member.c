@@ -63,7 +63,7 @@ void member_lost(struct member *m, const struct cluster_loss *loss, struct membe
     const bool is_current = loss->generation == m->running,
                is_late = m->running == 0 && loss->worker_i >= 0;
     if (!is_current && !is_late)
-        return; /* a loss in an ended generation, which has another cause */
+        return; /* a loss in an ended generation, whose end had another cause */
     if (loss->generation != 0 &&
         !(m->lost != loss->generation || (m->lost_worker < 0 && loss->worker_i >= 0)))
         return;
@@ -87,7 +87,7 @@ void member_stepped(struct member *m, int64_t generation, struct member_actions 
     if (generation <= m->stepped)
         return;
     m->stepped = generation;
-    /* Node 0 waits for this message, and its own steps suffice. */
+    /* The coordinator waits for the first step of a generation; node 0's own report suffices. */
     actions->is_urgent = actions->is_urgent || m->config.node_id == 0;
 }
 
@@ -228,7 +228,7 @@ static void on_member_reply(struct member *m, const struct message_reply *reply,
     if (reply->is_running)
         on_running(m, reply, actions);
     else {
-        /* A generation began and ended unseen; it used the readiness up. */
+        /* A generation began and ended before this node noticed it, and used the readiness up. */
         bool is_used_up = m->is_ready && reply->used == m->ready;
         if (m->running != 0 && reply->generation >= m->running) {
             leave_world(m, reply->text, actions);

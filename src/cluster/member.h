@@ -4,10 +4,11 @@
  * A pure state machine: (state, event, time) → state and actions, which the caller carries out.
  * There are no system calls, and no memory beyond the struct; time comes from the caller.
  *
- * A lease keeps two worlds from running at the same time. A member counts node 0's silence from the
- * moment at which it sent the message that was last answered. The coordinator counts from the
- * moment at which that message arrived. So the member abandons its world first. Each reply has the
- * length of the lease; each message has the longest stall of this node lately.
+ * A lease keeps two worlds from running at the same time. A member counts the lease from the moment
+ * at which it sent the last message whose reply renewed it. The coordinator counts from the moment
+ * at which that message arrived. So the member abandons its world before the coordinator counts it
+ * as lost. Each reply contains the length of the lease, each message the longest recent stall of
+ * this node.
  *
  * Must not know sockets. */
 #ifndef CONVOY_CLUSTER_MEMBER_H
@@ -16,7 +17,7 @@
 #include "cluster/message.h"
 #include "net/loop_lag.h"
 
-#define MEMBER_LEASE_FACTOR_MAX 4 /* × peer_timeout_ms: the longest lease that is accepted */
+#define MEMBER_LEASE_FACTOR_MAX 4 /* × peer_timeout_ms: a longer lease is shortened to this */
 /* Node 0 is lost if its connection has ended, and no other can be made, for this long. */
 #define MEMBER_DISCONNECTED_MS 400
 /* A member that leaves waits MEMBER_LEAVE_MS for node 0 to confirm it, and only
@@ -52,13 +53,13 @@ struct member {
         is_ready_sent; /* not used up yet · node 0 confirmed it · was sent */
     bool is_joined;    /* this coordinator has admitted it */
     bool was_admitted; /* some coordinator has admitted it before */
-    int64_t since_ms;  /* without a reply since */
+    int64_t since_ms;  /* when the last reply arrived; before the first: when it began */
     /* when the last message whose reply renewed the lease was sent; -1: never */
     int64_t answered_ms;
-    int64_t contact_ms;       /* when the last message with a reply was sent; -1: never */
+    int64_t contact_ms;       /* when the last answered message was sent; -1: never */
     int64_t lease_ms;         /* length of the lease, from answered_ms on */
     struct loop_lag lag;      /* lag of this process */
-    int64_t disconnected_ms;  /* node 0 cannot be reached since; -1: it can */
+    int64_t disconnected_ms;  /* since when node 0 cannot be reached; -1: it can */
     int64_t losses, lost;     /* as in message_heartbeat */
     int64_t replied_sequence; /* the highest number of an answered message */
     enum status lost_st;
@@ -81,27 +82,37 @@ struct member {
 
 void member_init(struct member *m, const struct member_config *config, int64_t now_ms);
 
-/* Events of the supervisor, as in cluster.h. Each sets actions->is_urgent if node 0 must be
- * informed immediately. */
+/* ---- events of the supervisor, as in cluster.h ----
+ *
+ * Each sets actions->is_urgent if node 0 must be informed immediately. */
+
+/* member_ready — reports that all workers of this node wait for the next generation. */
 void member_ready(struct member *m, struct member_actions *actions);
+/* member_lost — reports that a worker of this node ended, or its comm failed. A loss in an earlier
+ * generation counts only if a worker ended and no generation runs. */
 void member_lost(struct member *m, const struct cluster_loss *loss, struct member_actions *actions);
-/* member_closed — a rank of this node found in this generation, which may have ended since, that
- * the connection to closed_rank was closed or reset by that rank's host. Only the first report of a
+/* member_closed — reports that the connection of a rank of this node to closed_rank was closed or
+ * reset by that rank's host. The generation may have ended since. Only the first report of a
  * generation counts. */
 void member_closed(struct member *m, int64_t generation, int closed_rank,
                    struct member_actions *actions);
 /* member_stepped — reports that the workers of this node finished a step in this generation;
  * further calls for it do nothing. */
 void member_stepped(struct member *m, int64_t generation, struct member_actions *actions);
+/* member_stop — reports that a stop was requested on this node. */
 void member_stop(struct member *m, int request, struct member_actions *actions);
-/* member_abandon — abandons the generation immediately, because nothing moves in it. The message is
- * sent when node 0 can be reached. */
+/* member_abandon — abandons the generation immediately, because its ranks make no progress. Node 0
+ * is informed by the next message that reaches it. */
 void member_abandon(struct member *m, const char *why, struct member_actions *actions);
+/* member_leave — reports that this node has finished or failed. actions->is_over follows later,
+ * when node 0 has confirmed it or does not answer. */
 void member_leave(struct member *m, enum status st, const char *why, int64_t now_ms,
                   struct member_actions *actions);
 
-/* member_make_heartbeat — makes the next message; the caller adds ranks and addresses. true: also
- * request to join. */
+/* ---- messages ---- */
+
+/* member_make_heartbeat — makes the next message; the caller adds ranks, addresses and the
+ * machine's load. true: also request to join. */
 bool member_make_heartbeat(struct member *m, int64_t now_ms, struct message_heartbeat *heartbeat);
 /* member_has_addresses — returns true if the next message must carry the workers' addresses. They
  * are sent only to a coordinator that has admitted this node, so that no two coordinators make a
@@ -112,7 +123,7 @@ void member_on_reply(struct member *m, const struct message_reply *reply, int64_
                      int64_t now_ms, struct member_actions *actions);
 /* member_on_world — handles the arrival of a generation's addresses. true: enter it now. */
 bool member_on_world(struct member *m, int64_t generation, int64_t now_ms);
-/* member_on_disconnect — handles a connection that node 0 closed or refused; why: as text. */
+/* member_on_disconnect — handles a connection that node 0 closed or refused; why: the reason. */
 void member_on_disconnect(struct member *m, const char *why, int64_t now_ms);
 /* member_tick — finds the end of the lease and timeouts. Call it every LOOP_LAG_TICK_MS. */
 void member_tick(struct member *m, int64_t now_ms, struct member_actions *actions);

@@ -8,13 +8,13 @@
 
 #define SHOWN_MAX 3
 
-/* The sentence so far. */
+/* The sentence while it is written. */
 struct differ {
     const struct node_diff_side *mine, *theirs;
     char *out;
     size_t cap;
-    int n;
-    const char *keys[SHOWN_MAX]; /* in the sentence */
+    int n;                       /* differences found so far */
+    const char *keys[SHOWN_MAX]; /* keys in the sentence */
 };
 
 static void add_difference(struct differ *d, const char *key, const char *mine, const char *theirs)
@@ -57,7 +57,7 @@ bool node_diff_is_same(const struct node_diff_side *mine, const struct node_diff
     struct differ d = {.mine = mine, .theirs = theirs, .out = out, .cap = cap};
     out[0] = 0;
     add_number(&d, "the version of the cluster protocol", mine->protocol, theirs->protocol);
-    if (d.n == 0) { /* another protocol: the rest may mean something else */
+    if (d.n == 0) { /* with another protocol the other fields may have another meaning */
         add_number(&d, "N_NODES", mine->nodes_n, theirs->nodes_n);
         add_number(&d, "N_GPU_EACH_NODE", mine->workers_n, theirs->workers_n);
         const char *a = d.mine->agree_json, *b = d.theirs->agree_json;

@@ -15,8 +15,8 @@ struct node_diff_side {
     const char *agree_json; /* one flat object, name → text */
 };
 
-/* node_diff_is_same — returns false if the nodes differ: out then has a sentence with the keys that
- * differ (at most three), both values and both nodes. */
+/* node_diff_is_same — returns true if nothing differs; out is then empty. Otherwise out has a
+ * sentence with at most three of the keys that differ, each with both values and both nodes. */
 bool node_diff_is_same(const struct node_diff_side *mine, const struct node_diff_side *theirs,
                        char *out, size_t cap);
 

@@ -39,8 +39,8 @@ enum status file_read_fail(const char *path, const char *verb)
     return FAIL(st, "cannot %s %s: %s; %s", verb, path, strerror(error), remedy);
 }
 
-/* Reports a failed write. bytes: number of bytes to write, to report how many are missing; 0: that
- * is not the cause. */
+/* Reports a failed write. bytes: number of bytes to write, reported if the disk is full; 0: the
+ * call writes no data. */
 static enum status write_fail(const char *path, const char *verb, size_t bytes)
 {
     int error = errno;
@@ -195,9 +195,9 @@ enum status file_read(const char *path, size_t bytes_max, char **data_out, size_
     return st;
 }
 
-/* drop_direct — clears O_DIRECT, which needs offsets and lengths in whole blocks, also after a
- * short write; the write continues through the page cache. false: the flag was not set, so it is
- * not the cause. */
+/* drop_direct — clears O_DIRECT, so that the write continues through the page cache: O_DIRECT needs
+ * offsets and lengths in whole blocks, which the rest after a short write may not have. false: the
+ * flag was not set, so it is not the cause. */
 static bool drop_direct(int fd)
 {
     int flags = fcntl(fd, F_GETFL);
@@ -360,7 +360,7 @@ enum status file_make_dirs(const char *path)
 
 static enum status remove_below(int dir_fd, const char *name, const char *path, int depth);
 
-/* Owns fd from here on, also if it fails. */
+/* Removes the content of the open folder. Closes fd, also if it fails. */
 static enum status remove_children(int fd, const char *path, int depth)
 {
     DIR *dir = fdopendir(fd);

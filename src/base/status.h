@@ -1,20 +1,21 @@
 /* status — how a function reports a failure, and which conclusions its caller may draw from it.
  *
- * One list holds every code, its group (the kind of loss) and the exit code that schedulers act on.
- * The function that detects a failure writes the sentence with FAIL(): the failure, the values, and
- * the next thing to do. Its callers add only their place, with TRY(). The sentence lives in
- * thread-local storage until the next FAIL(). The command prints it once, at its end. Must not know
- * where it is printed: no logging and no exit here. */
+ * One list holds every code, its group and the exit code that schedulers act on. The function that
+ * detects a failure writes the sentence with FAIL(): the failure, the values, and the next thing to
+ * do. Its callers add only their place, with TRY(). The sentence stays in thread-local storage
+ * until the next FAIL(). The command prints it once, at its end. Must not know where it is printed:
+ * no logging and no exit here. */
 #ifndef CONVOY_BASE_STATUS_H
 #define CONVOY_BASE_STATUS_H
 
-/* Groups, by the kind of loss:
- *   REQUEST  this run as requested: a person must change something
- *   STORE    the disk
- *   DEVICE   this node's device or result
- *   RETRY    only time: a scheduler restarts
- *   STOP     nothing: the end of the run was requested
- *   BUG      trust in the program: a person must report it */
+/* Groups, by the kind of failure and its remedy:
+ *   NONE     no failure
+ *   REQUEST  the run cannot go on as requested: a person must change something
+ *   STORE    the disk failed or is full
+ *   DEVICE   this node's device is missing or faulty, or its results are wrong
+ *   RETRY    a failure that passes: a scheduler restarts, and only time is lost
+ *   STOP     no failure: the end of the run was requested
+ *   BUG      the program is wrong: a person must report it */
 enum status_group {
     STATUS_GROUP_NONE,
     STATUS_GROUP_REQUEST,
@@ -73,7 +74,9 @@ const char *status_name(enum status st); /* "BAD_DATA"; never NULL */
 const char *status_text(enum status st); /* text of the list; never NULL */
 int status_exit_code(enum status st);    /* exit code of the process */
 enum status_group status_group(enum status st);
-enum status status_from_exit(int code); /* ST_BUG if no row has this code */
+/* status_from_exit — returns the first status in the list with this exit code (75: ST_RETRY), or
+ * ST_BUG if no row has it. */
+enum status status_from_exit(int code);
 
 /* status_fail_at — writes the sentence (at most 1023 bytes, truncated with "…") and returns st. Use
  * FAIL(). */
@@ -85,17 +88,18 @@ enum status status_trace_at(const char *file, int line, enum status st) __attrib
 const char *status_message(void); /* the sentence of this thread's last FAIL(); "" if none */
 const char *status_trace(void);   /* "data/corpus.c:88 < data/feed.c:41"; for debug logs */
 void status_clear(void);
-/* status_file_name — returns the folder and the name in a source path, because names repeat between
- * folders: "peer_copy/choice.c" for "src/train/peer_copy/choice.c". A name that begins with its
- * folder's is returned without it: "trainer.c". */
+/* status_file_name — returns folder and name from a source path, because names repeat between
+ * folders: "peer_copy/choice.c" for "src/train/peer_copy/choice.c". If the file's name begins with
+ * the folder's, the folder is left out: "trainer.c". */
 const char *status_file_name(const char *path);
-/* status_save — copies this thread's failure, because cleaning up may FAIL() again; status_restore
- * puts it back. */
+/* A copy of a thread's failure. */
 struct status_saved {
     char message[1024];
-    char places[512];
+    char places[512]; /* the trace */
 };
+/* status_save — copies this thread's failure before a cleanup that may FAIL() again. */
 void status_save(struct status_saved *out);
+/* status_restore — makes the copy this thread's failure again. */
 void status_restore(const struct status_saved *saved);
 
 /* FAIL — for the function that detects a failure: `return FAIL(ST_NO_INPUT, "cannot open %s: %s;
@@ -110,8 +114,8 @@ void status_restore(const struct status_saved *saved);
             return status_trace_at(__FILE__, __LINE__, try_st_); \
     } while (0)
 
-/* TRY_OR — does the same in a function that owns resources: sets its local `st` and jumps to the
- * label that cleans up. */
+/* TRY_OR — is TRY for a function that owns resources: sets the function's local `st`, and on a
+ * failure jumps to the label that cleans up. */
 #define TRY_OR(x, label)                             \
     do {                                             \
         st = (x);                                    \

@@ -46,7 +46,7 @@ struct thread_pool {
     _Alignas(THREAD_POOL_LINE) atomic_int done;         /* parts of this job that are finished */
     atomic_int caller_sleeps;
     _Alignas(THREAD_POOL_LINE) atomic_int sleepers;
-    atomic_uint wake; /* futex of the sleeping threads; changes with every call to wake */
+    atomic_uint wake; /* futex of the sleeping threads; each wake_sleepers changes it */
     atomic_bool stop, busy;
     _Alignas(THREAD_POOL_LINE) thread_pool_fn *fn; /* the job */
     void *arg;
@@ -119,7 +119,7 @@ static void run_parts(struct thread_pool *pool, int thread_i)
     }
 }
 
-/* Looks for parts for a while; false when it is time to sleep. */
+/* Waits a while for parts, spinning. Returns false when it is time to sleep. */
 static bool spin_for_parts(struct thread_pool *pool)
 {
     if (!pool->spins)
@@ -161,7 +161,7 @@ static void wake_sleepers(struct thread_pool *pool, int n)
     futex_wake(&pool->wake, n);
 }
 
-/* Waits until all parts are done: the caller has none left to claim; others may still compute
+/* Waits until all parts are done. None is left to claim, but other threads may still compute
  * theirs. */
 static void wait_for_done(struct thread_pool *pool, int parts_n)
 {
@@ -207,8 +207,8 @@ static enum status start_threads(struct thread_pool *pool)
 {
     sigset_t kept;
     int error = 0;
-    /* Signals go to the thread that opened the pool; faults of the pool's own code stay with the
-     * thread that caused them. */
+    /* Threads of the pool block all signals, so the program's other threads handle them. A fault
+     * must reach the thread that caused it, so faults are not blocked. */
     static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP};
     sigset_t set;
     sigfillset(&set);

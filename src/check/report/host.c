@@ -7,7 +7,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 
-/* The name of a row identifies the scheduler to which the name of the node belongs. */
+/* Names of rows, by scheduler: the row's name shows which scheduler uses the node's name. */
 static const char *const row_names[] = {"host", "slurm node", "kubernetes node", "kubernetes pod"};
 enum { SCHEDULERS = sizeof row_names / sizeof row_names[0] };
 
@@ -20,7 +20,7 @@ struct check_row check_host_row(int node, enum check_scheduler scheduler, const 
     return row;
 }
 
-/* Returns the scheduler of a row; SCHEDULERS: the row names no node. */
+/* Returns the scheduler of a row; SCHEDULERS: the row has no name of a node. */
 static int scheduler_of(const struct check_row *row)
 {
     int s = 0;

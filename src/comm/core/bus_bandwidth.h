@@ -1,7 +1,7 @@
-/* bus_bandwidth — the one definition of bus bandwidth that `convoy bench` and `convoy check` share.
- * It is the definition of nccl-tests (doc/PERFORMANCE.md): the bytes that each rank must send over
- * the slowest link with the best algorithm, for each second. So values of different numbers of
- * ranks can be compared with one another and with the hardware. Pure arithmetic. */
+/* bus_bandwidth — the definition of bus bandwidth that `convoy bench` and `convoy check` share. It
+ * is the definition of nccl-tests (doc/PERFORMANCE.md): the bytes that each rank must send over the
+ * slowest link with the best algorithm, per second. So values of different numbers of ranks can be
+ * compared with one another and with the hardware. Pure arithmetic. */
 #ifndef CONVOY_COMM_BUS_BANDWIDTH_H
 #define CONVOY_COMM_BUS_BANDWIDTH_H
 
@@ -13,7 +13,7 @@ enum bus_collective {
     BUS_COLLECTIVE_ALL_GATHER,
     BUS_COLLECTIVE_ALL_TO_ALL,
     BUS_COLLECTIVE_BROADCAST,
-    BUS_COLLECTIVE_SEND_RECV, /* each rank sends to the next rank and receives from the last one */
+    BUS_COLLECTIVE_SEND_RECV, /* each rank sends to the next and receives from the previous */
     BUS_COLLECTIVE_N
 };
 

@@ -13,12 +13,12 @@ bool nvidia_driver_has_library(void);
 /* Returns true if there is a device file of NVIDIA's driver: /dev/nvidiactl, /dev/nvidia0 … */
 bool nvidia_driver_has_file(void);
 
-/* Writes the release of the driver in the kernel, such as "550.54.14", which a container without a
- * GPU shows, too. root: the folder in which /sys lies, "" except in tests. Returns false, and
- * writes "", if the kernel has no such driver. */
+/* Writes the release of the driver in the kernel, such as "550.54.14". A container without a GPU
+ * sees it, too. root: the folder that contains sys/, "" except in tests. Returns false, and writes
+ * "", if the kernel has no such driver. */
 bool nvidia_driver_release(const char *root, char out[NVIDIA_DRIVER_RELEASE_MAX]);
 
-/* Returns true if any of the three signs is present. */
+/* Returns true if the library, a device file or the kernel's driver is present. */
 bool nvidia_driver_is_here(void);
 
 #endif

@@ -1,5 +1,6 @@
-/* feed — the samples of a batch as a pure function of (seed, step, data rank). There is no
- * hidden state, so resuming needs only a number.
+/* feed — the samples of the data as a pure function of the seed and their numbers in the run. There
+ * is no hidden state, so resuming needs only a number. A step computes the numbers of each rank's
+ * samples (step_mesh_sample_first in train/step/core.h).
  *
  *   - LM: window w has the tokens [w·T, w·T+T); targets are the same, shifted by one. The last
  *     token is only a target.

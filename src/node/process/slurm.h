@@ -1,6 +1,7 @@
 /* slurm — checks whether this Slurm task has less of its machine than the job needs. Without
  * --exclusive or --cpus-per-task a task has one processor, without --gpus-per-node no GPU, and
- * Slurm reports neither. Must not know how training uses them. */
+ * Slurm reports neither. conf/launcher.h reads the job's nodes from Slurm's variables. Must not
+ * know how training uses processors and GPUs. */
 #ifndef CONVOY_NODE_SLURM_H
 #define CONVOY_NODE_SLURM_H
 

@@ -1,5 +1,5 @@
 /* supervisor — the process that the user starts. It serves HTTP, starts the workers, connects to
- * the other nodes, restarts lost workers and forwards signals.
+ * the other nodes, restarts lost workers, and turns signals into requests on the board.
  *
  * It runs one libevent loop on one thread. Only the workers compute, and they share nothing but the
  * board with this process, so it answers HTTP even if a worker hangs or dies. This file holds

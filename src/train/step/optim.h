@@ -14,7 +14,7 @@ enum optim_kind { OPTIM_KIND_ADAMW, OPTIM_KIND_SGD, OPTIM_KIND_MUON };
 struct optim_config {
     enum optim_kind kind;
     double beta1, beta2, eps, momentum, weight_decay;
-    double grad_clip; /* largest global norm; 0: no clipping */
+    double grad_clip; /* largest global norm (step/end.c clips); 0: no clipping */
 };
 
 /* Arrays of table->total_elems elements. m and v exist as optim_moments counts them. copy: p in 16

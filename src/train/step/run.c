@@ -6,7 +6,8 @@
  *   (step/pipe_run.c). Gradients are reduced during the passes.
  * - Loss and norm of all ranks (step/end.c) decide on the update. The host waits for them first.
  *   With one GPU, and with several over NCCL, the device decides by itself, unless SPIKE is set.
- * - One factor (grad_scale) clips gradients and divides them by the loss scale (step/update.c).
+ * - One factor (grad_scale) clips gradients and divides them by the loss scale. It is computed in
+ *   step/end.c, and the optimiser multiplies by it (step/update.c).
  * - Optional features have hooks in these phases (step/feature.h). */
 #include <math.h>
 

@@ -1,6 +1,7 @@
 /* stop_request — the effect of a board request on a run: whether the run stops, the signal that
- * caused it, and the status that the run ends with. Also the two failures of FAULT that end this
- * process's progress. It must not know steps or files. */
+ * caused it, and the status that the run ends with. The supervisor makes the requests (on_stop in
+ * node/supervisor/supervisor.c). Also the two failures of FAULT that end this process's progress.
+ * It must not know steps or files. */
 #ifndef CONVOY_TRAIN_STOP_REQUEST_H
 #define CONVOY_TRAIN_STOP_REQUEST_H
 

@@ -33,7 +33,7 @@ plant() {
         why="$4 seeds did not catch it"
     elif [ -n "${names:-}" ] && ! grep -qa "$names" "$tmp/out"; then
         why="it failed without \"$names\": $(grep -av '^ok' "$tmp/out" | head -3)"
-    elif [ -n "${repeats:-}" ]; then
+    elif [ -n "${repeats:-}" ] && ! grep -qa '^convoy: a bug: ' "$tmp/out"; then # an assertion ends the program before it names a seed
         seed=$(sed -n '1s/^seed \([0-9]*\) .*/\1/p' "$tmp/out")
         [ -n "$seed" ] || why="no seed was named: $(head -1 "$tmp/out")"
         [ -n "$why" ] || try "$seed" 1 >"$tmp/again" 2>&1
@@ -51,7 +51,7 @@ plant_rows() {
         tried=$((tried + 1))
         plant "$3" "$file" "$edit" "$4"
         if [ -z "$why" ]; then
-            echo "ok $tried - $name: $(grep -aoE "${names:-(seed|Assert|assertion|BUG)}.*" "$tmp/out" | head -1)"
+            echo "ok $tried - $name: $(grep -aoE "${names:-(seed|Assert|assertion|BUG|a bug)}.*" "$tmp/out" | head -1)"
         else
             echo "not ok $tried - $name"
             echo "# $why"

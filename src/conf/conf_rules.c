@@ -116,7 +116,7 @@ static enum status check_batch(const struct conf *conf)
                     (long long)ranks, ranks < conf_ranks(conf) ? "groups of workers" : "workers",
                     (long long)pass);
     bool is_open = conf_i64(conf, CONF_MESH) == CONF_MESH_AUTO ||
-                   conf_i64(conf, CONF_EXACT) == CONF_EXACT_LAYOUT; /* step_shards_check */
+                   conf_i64(conf, CONF_EXACT) == CONF_EXACT_LAYOUT; /* as step/mesh.c */
     return global % pass == 0 || is_open
                ? ST_OK
                : fail_pair(conf, CONF_GLOBAL_BATCH, "is not a multiple of", CONF_BATCH_SIZE,

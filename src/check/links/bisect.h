@@ -51,7 +51,7 @@ void check_bisect_init(struct check_bisect *bisect, int members, int group_min);
 int check_bisect_round(struct check_bisect *bisect, int *group_of);
 /* check_bisect_report — reports the results of the last round: failed[g] for each group g. */
 void check_bisect_report(struct check_bisect *bisect, const bool *failed);
-/* check_bisect_members — returns the number of members of this kind. For tests. */
+/* check_bisect_members — returns the number of members of this kind; for tests. */
 int check_bisect_members(const struct check_bisect *bisect, enum check_member kind);
 void check_bisect_free(struct check_bisect *bisect);
 

@@ -71,7 +71,7 @@ int64_t workers_limit_ms(const struct workers *workers);
 /* workers_alive — returns the number of running workers. */
 int workers_alive(const struct workers *workers);
 bool workers_is_alive(const struct workers *workers, int worker_i);
-/* workers_is_start_due — returns true if a workers_start_later is still pending. For tests only. */
+/* workers_is_start_due — returns true if a workers_start_later is still pending; only for tests. */
 bool workers_is_start_due(const struct workers *workers);
 
 #endif

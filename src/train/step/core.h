@@ -178,17 +178,11 @@ int64_t step_shards_each(const struct step_core *s);
 /* step_shards_of — returns the shard, counted from this rank's first, with this rank's sample
  * `first`. */
 int step_shards_of(const struct step_core *s, int64_t first);
-/* step_shards_check — fails with ST_BAD_SETTING if the ranks along the data axis cannot share the
- * shards of a configuration. It accepts one without shards. */
-enum status step_shards_check(const struct step_config *c, const struct mesh *mesh);
 /* step_shards_shorten — for a plan: gives a configuration steps of `samples` samples, and, if it
  * has virtual shards, one shard for each micro-batch. */
 void step_shards_shorten(struct step_config *c, int64_t samples);
-/* step_shards_most — returns the largest number of samples that a rank may have in a step; also
- * without shards. */
-int64_t step_shards_most(const struct step_config *c, int ranks);
 /* step_shards_share — returns the range of a step's samples that a data rank has before any
- * rebalancing; also without shards. */
+ * rebalancing; also without shards. Only for tests. */
 void step_shards_share(const struct step_config *config, int ranks, int rank, int64_t *first_out,
                        int64_t *samples_out);
 /* step_shards_bind — sets the place to which *p writes gradients, and whether it adds to them.

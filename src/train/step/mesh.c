@@ -20,6 +20,50 @@ static bool has_parts(const struct step_config *c)
     return ranks_along(c, MESH_AXIS_TENSOR) > 1 || ranks_along(c, MESH_AXIS_PIPELINE) > 1;
 }
 
+/* Fails with ST_BAD_SETTING if the ranks along the data axis cannot share the virtual shards of a
+ * configuration. It accepts one without shards. */
+static enum status check_shards(const struct step_config *c, const struct mesh *mesh)
+{
+    const int ranks = mesh->size[MESH_AXIS_DATA];
+    if (c->shards == 0)
+        return ST_OK;
+    if (c->shards < ranks)
+        return FAIL(ST_BAD_SETTING,
+                    "EXACT=layout: %d virtual shards are fewer than %d data-parallel workers, each "
+                    "of which computes at least one; raise VIRTUAL_SHARDS, or use fewer workers",
+                    c->shards, ranks);
+    if (c->shards % ranks != 0 && mesh->size[MESH_AXIS_PIPELINE] > 1)
+        return FAIL(ST_BAD_SETTING,
+                    "EXACT=layout: with PP the pipelines have equal numbers of virtual shards, and "
+                    "%d do not go into %d; change VIRTUAL_SHARDS",
+                    c->shards, ranks);
+    if (c->global_samples % c->shards != 0 || c->global_samples / c->shards % c->batch_samples != 0)
+        return FAIL(ST_BAD_SETTING,
+                    "EXACT=layout: GLOBAL_BATCH=%lld does not go into VIRTUAL_SHARDS=%d shards of "
+                    "whole micro-batches of BATCH_SIZE=%lld; change one of them",
+                    (long long)c->global_samples, c->shards, (long long)c->batch_samples);
+    if (step_pipe_ends_is_tied(c) && mesh->size[MESH_AXIS_PIPELINE] > 1 &&
+        c->global_samples / c->shards != c->batch_samples)
+        return FAIL(ST_BAD_SETTING,
+                    "EXACT=layout: with PP and an embedding that the output layer shares, each "
+                    "virtual shard is one micro-batch, and VIRTUAL_SHARDS=%d of "
+                    "GLOBAL_BATCH=%lld have %lld samples of BATCH_SIZE=%lld; set "
+                    "VIRTUAL_SHARDS=%lld",
+                    c->shards, (long long)c->global_samples,
+                    (long long)(c->global_samples / c->shards), (long long)c->batch_samples,
+                    (long long)(c->global_samples / c->batch_samples));
+    return ST_OK;
+}
+
+/* Returns the largest number of samples that a rank may have in a step; also without shards. */
+static int64_t count_samples_most(const struct step_config *c, int ranks)
+{
+    if (c->shards == 0)
+        return c->global_samples / ranks;
+    int most = c->balances ? c->shards - ranks + 1 : (c->shards + ranks - 1) / ranks;
+    return c->global_samples / c->shards * most;
+}
+
 static bool is_divided(const struct step_config *c, int ranks)
 {
     return ranks > 1 && (has_parts(c) || c->store.shard != LAYOUT_SHARD_NONE);
@@ -158,7 +202,7 @@ enum status step_mesh_rank_table(const struct step_config *c, int ranks, int ran
     struct model_shard part;
     struct model_dims dims;
     TRY(step_mesh_place(&s, rank, ranks));
-    s.samples = step_shards_most(c, step_mesh_data_ranks(&s));
+    s.samples = count_samples_most(c, step_mesh_data_ranks(&s));
     return describe_part(&s, s.mesh.at, &part, &dims, out);
 }
 
@@ -173,8 +217,8 @@ struct store_exact_place step_mesh_exact(const struct step_core *s)
 enum status step_mesh_describe(struct step_core *s, bool is_discrete)
 {
     s->config.dims.shard.vocab_multiple = vocab_multiple(is_discrete);
-    TRY(step_shards_check(&s->config, &s->mesh.mesh));
-    s->samples = step_shards_most(&s->config, step_mesh_data_ranks(s));
+    TRY(check_shards(&s->config, &s->mesh.mesh));
+    s->samples = count_samples_most(&s->config, step_mesh_data_ranks(s));
     /* Among ranks that have the same samples, one counts their targets: the first of its tensor and
      * its context group, in the last stage. The same rank counts losses, except a language model's
      * over a context group, where each rank has the losses of its own positions. */
@@ -286,51 +330,10 @@ int step_shards_of(const struct step_core *s, int64_t first)
     return (int)(first / step_shards_each(s));
 }
 
-enum status step_shards_check(const struct step_config *c, const struct mesh *mesh)
-{
-    const int ranks = mesh->size[MESH_AXIS_DATA];
-    if (c->shards == 0)
-        return ST_OK;
-    if (c->shards < ranks)
-        return FAIL(ST_BAD_SETTING,
-                    "EXACT=layout: %d virtual shards are fewer than %d data-parallel workers, each "
-                    "of which computes at least one; raise VIRTUAL_SHARDS, or use fewer workers",
-                    c->shards, ranks);
-    if (c->shards % ranks != 0 && mesh->size[MESH_AXIS_PIPELINE] > 1)
-        return FAIL(ST_BAD_SETTING,
-                    "EXACT=layout: with PP the pipelines have equal numbers of virtual shards, and "
-                    "%d do not go into %d; change VIRTUAL_SHARDS",
-                    c->shards, ranks);
-    if (c->global_samples % c->shards != 0 || c->global_samples / c->shards % c->batch_samples != 0)
-        return FAIL(ST_BAD_SETTING,
-                    "EXACT=layout: GLOBAL_BATCH=%lld does not go into VIRTUAL_SHARDS=%d shards of "
-                    "whole micro-batches of BATCH_SIZE=%lld; change one of them",
-                    (long long)c->global_samples, c->shards, (long long)c->batch_samples);
-    if (step_pipe_ends_is_tied(c) && mesh->size[MESH_AXIS_PIPELINE] > 1 &&
-        c->global_samples / c->shards != c->batch_samples)
-        return FAIL(ST_BAD_SETTING,
-                    "EXACT=layout: with PP and an embedding that the output layer shares, each "
-                    "virtual shard is one micro-batch, and VIRTUAL_SHARDS=%d of "
-                    "GLOBAL_BATCH=%lld have %lld samples of BATCH_SIZE=%lld; set "
-                    "VIRTUAL_SHARDS=%lld",
-                    c->shards, (long long)c->global_samples,
-                    (long long)(c->global_samples / c->shards), (long long)c->batch_samples,
-                    (long long)(c->global_samples / c->batch_samples));
-    return ST_OK;
-}
-
 void step_shards_shorten(struct step_config *c, int64_t samples)
 {
     c->global_samples = samples;
     c->shards = c->shards > 0 ? (int)(samples / c->batch_samples) : 0;
-}
-
-int64_t step_shards_most(const struct step_config *c, int ranks)
-{
-    if (c->shards == 0)
-        return c->global_samples / ranks;
-    int most = c->balances ? c->shards - ranks + 1 : (c->shards + ranks - 1) / ranks;
-    return c->global_samples / c->shards * most;
 }
 
 void step_shards_share(const struct step_config *c, int ranks, int rank, int64_t *first_out,

@@ -14,7 +14,7 @@ use load;
 
 (my $one = __FILE__) =~ s{[^/]*\z}{one.pl};
 my $began = time;
-my ($limit, $jobs) = ($ENV{SUITE_MINUTES}, $ENV{JOBS} || 4);
+my ($limit, $jobs) = ($ENV{SUITE_MINUTES}, $ENV{JOBS} || 4); delete $ENV{ONLY}; # of make: a test's own programs read a variable of this name
 my $kept = File::Temp->new(TEMPLATE => 'convoy-times-XXXXXX', TMPDIR => 1);
 my $times = $ENV{SUITE_TIMES} = delete $ENV{TIMES} // $kept->filename;
 { open my $file, '>', $times or die "all.pl: TIMES=$times cannot be written: $!\n" } # each test adds to it: none of an earlier run

@@ -459,7 +459,7 @@ void plan_cluster_write(const struct plan_cluster *c, struct text *out)
 
 /* ---- finding ---- */
 
-/* Finds the built-in cluster with this name, or if name is NULL the one with number `left`. */
+/* Finds the built-in cluster with this name, or cluster number `left` if name is NULL. */
 static bool find_cluster(const char *name, int left, struct plan_cluster *out)
 {
     struct json_walk walk;

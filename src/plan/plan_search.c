@@ -394,8 +394,8 @@ static void select_ways(struct finding *f)
     struct plan_search *out = f->out;
     if (f->ways_n == 0)
         return;
-    /* Drops the ways before the first one of which every stage fits; only some stages were checked
-     * before. */
+    /* Drops the ways at the head that have a stage that does not fit: only some stages were
+     * checked before. */
     int first = 0;
     qsort(f->way, (size_t)f->ways_n, sizeof f->way[0], compare_times);
     while (first < f->ways_n && !fits_all(&f->way[first].job))

@@ -58,8 +58,8 @@ struct plan_advice {
 };
 
 /* plan_search_advice — compares a job that fits with other settings and other numbers of nodes.
- * found: the results of MESH=auto, of which the job is the first: then the fastest ways are
- * compared. NULL: they are searched. */
+ * found: the results of MESH=auto, the job first; the fastest of them are compared. NULL: this
+ * function searches them. */
 void plan_search_advice(const struct plan_job *job, const struct plan_search_fixed *fixed,
                         const struct plan_search *found, struct plan_advice *out);
 /* plan_search_is_worth — returns true if the last of `nodes` nodes is worth its price: it makes

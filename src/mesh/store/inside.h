@@ -283,9 +283,9 @@ int64_t store_memory_moment_elems(const struct store *s, int part);
 /* store_memory_moment_at — returns the moment's elements of store_local_shard. */
 struct tensor store_memory_moment_at(const struct store *s, int part, int bucket);
 /* store_memory_moment_run — returns the position, in this rank's memory, of the moments of elements
- * from `first` on; -1: these elements have no such moment. *n: at most *n elements of the table,
- * reduced to those that lie together in this rank's memory or have none. If moments are sharded the
- * elements belong to this rank's local shard. */
+ * from `first` on; -1: these elements have no such moment. *n: the number of elements wanted; it
+ * becomes the number that lie together in this rank's memory, or have no moments. If moments are
+ * sharded the elements belong to this rank's local shard. */
 int64_t store_memory_moment_run(const struct store *s, int part, int64_t first, int64_t *n);
 
 /* Parameters (store/params.c), of one bucket. */

@@ -119,8 +119,8 @@ static bool is_in(const char *folder, const char *within, char *out, size_t cap)
     return gguf_model_is_file(gguf) && text_copy(out, cap, gguf);
 }
 
-/* is_kept — returns true if there is a tokenizer with the checkpoints of a folder, or with those of
- * the folder that contains this checkpoint. */
+/* is_kept — returns true if a folder of checkpoints has a tokenizer, or the folder that contains
+ * this checkpoint. */
 static bool is_kept(const char *dir, char *out, size_t cap)
 {
     return is_in(dir, TOKENIZER_FILES_DIR, out, cap) ||

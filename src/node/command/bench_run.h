@@ -16,8 +16,7 @@ struct bench_run_question {
     int64_t sizes[BENCH_RUN_SIZES_MAX]; /* sizes in bytes: whole elements of fp32 */
 };
 
-/* Times are those of the slowest rank, measured from the moment when all ranks have left a
- * barrier. */
+/* Times of the slowest rank, measured from the moment when all ranks have left a barrier. */
 struct bench_run_row {
     enum bus_collective collective;
     int runs;

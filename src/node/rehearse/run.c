@@ -272,8 +272,8 @@ static void drive_fault(struct run *r, int64_t now_ms)
 
 /* ---- boards ---- */
 
-/* is_own — returns true if the node is the one that the fault stops or cuts off. It cannot detect
- * the fault. */
+/* is_own — returns true if the fault stops this node or cuts it off. Such a node cannot detect the
+ * fault. */
 static bool is_own(const struct run *r, int node)
 {
     enum rehearse_kind kind = r->fault.kind;

@@ -44,7 +44,7 @@ struct cluster_bridge {
     int nodes_n, workers_n, ranks_n;
     int64_t running;   /* current generation; 0: none */
     int running_nodes; /* number of nodes in the current generation, or in the last one */
-    int64_t stepped;   /* the last generation of which a step was reported */
+    int64_t stepped;   /* the last generation with a reported step */
     bool has_fault;    /* a worker of this node ended with ST_FAULT in the last generation */
     bool is_ready;     /* the cluster has all workers' addresses */
     bool is_ended;

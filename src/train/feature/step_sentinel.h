@@ -1,6 +1,6 @@
 /* step_sentinel — checks by checksums that all ranks with the same parameters and moments have the
  * same bits of them (SENTINEL_EVERY). It also exchanges checksums of all ranks for other
- * comparisons. It must not know what is done about a difference. */
+ * comparisons. It must not know how a difference is handled. */
 #ifndef CONVOY_TRAIN_STEP_REPLICAS_H
 #define CONVOY_TRAIN_STEP_REPLICAS_H
 

@@ -4,7 +4,7 @@
  *
  * An update computes sums of the bits that it reads and writes (kernels/adamw.h). The sums of the
  * written bits of each bucket are kept until its next update. Any other write to the state
- * invalidates them (store_params_writes). It must not know what is done about a difference. */
+ * invalidates them (store_params_writes). It must not know how a difference is handled. */
 #ifndef CONVOY_TRAIN_STEP_UPDATE_SUMS_H
 #define CONVOY_TRAIN_STEP_UPDATE_SUMS_H
 

@@ -197,7 +197,7 @@ static enum status open_graphs(struct step *s)
     return c->is_timed ? dev_times_begin(s->core.stream) : ST_OK;
 }
 
-/* open_local — makes the config that of this rank's replica, for all later code. */
+/* open_local — changes the config to this rank's replica, for all later code. */
 static enum status open_local(struct step *s)
 {
     const struct comm *comm = s->core.config.comm;

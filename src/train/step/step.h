@@ -250,7 +250,7 @@ const struct param_table *step_whole_table(const struct step *step);
 const struct param_table *step_own_table(const struct step *step);
 struct stream *step_stream(const struct step *step);
 
-/* step_drain — completes an update of which a part was deferred to the next step. Call it before
+/* step_drain — completes an update that was partly deferred to the next step. Call it before
  * you read a part of the state in this rank's memory. */
 enum status step_drain(struct step *step);
 /* step_tensor — returns a part of this rank's table, on the device. The part must lie whole on this

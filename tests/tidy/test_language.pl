@@ -12,7 +12,7 @@ sub slurp { my ($p) = @_; open my $f, '<', $p or die "$p: $!"; local $/; return 
 my @files = grep { -f } split /\n/, `git ls-files -co --exclude-standard 2>/dev/null || find src kernels tests docs -type f`;
 my @sources = grep { m{^(src|kernels)/.*\.(c|h|cu|cuh|S|def)$} } @files;
 my @headers = grep { /\.(h|cuh)$/ } @sources;
-# Pages of docs/history keep the words of their time.
+# Pages of docs/history are a record: names that have left are in them.
 my @pages = grep { m{^(README|CONTRIBUTING|SECURITY)\.md$|^docs/(?!history/).*\.md$|^(src|kernels)/.*README\.md$} } @files;
 
 # Comments and strings of a source file, each with its line; of a page its text without code.

@@ -83,19 +83,13 @@ my @constructions = (
     ['comments that begin with of', qr{^/[*/]\s*of\b}i, 0],
     ['lists of _suffix', qr/^\s*\*?\s*(?:_\w+(?:, )?)+(?:[,:]| — |  )/, 0],
 );
-# Comments of a source file as lines; of a page its text without code.
-sub comments {
-    my ($p) = @_;
-    return prose($p) if $p =~ /\.md$/;
-    return grep { $_->[1] !~ /^"/ } prose($p);
-}
 sub folder_of { my ($p) = @_; return $p =~ m{^(src/\w+/\w+|src/\w+|kernels|docs/decisions)/} ? $1 : $p =~ m{^docs/} ? 'docs' : '.' }
 sub counted { return grep { !m{^docs/evidence/} } grep { m{^(?:src|kernels|docs)/|^README} } @sources, @pages }
 sub count_constructions {
     my (%count, %words, %lines);
     for my $p (counted()) {
         my $folder = folder_of($p);
-        for (comments($p)) {
+        for (prose($p)) {
             my ($n, $line) = @$_;
             $words{$folder} += () = $line =~ /(?<![\w`])[A-Za-z][\w'-]*/g;
             for my $i (0 .. $#constructions) {

@@ -53,9 +53,9 @@ struct model_recomputed {
 };
 /* model_recompute_of — returns the way of one layer. */
 enum model_recompute model_recompute_of(struct model_recomputed what, int64_t layer);
-/* model_recompute_nth — returns way i of a model of `layers` layers, in the order of memory: 0
- * none, 1 light:1 … layers light … 3·layers block. Each way keeps less than the one before; with
- * scratch included it never needs more memory. */
+/* model_recompute_nth — returns way i of a model of `layers` layers, in the order of memory: way 0
+ * is none, way 1 is light:1, way `layers` is light, and way 3·layers is block. Each way keeps less
+ * than the way before; with scratch included it never needs more memory. */
 struct model_recomputed model_recompute_nth(int64_t layers, int64_t i);
 /* model_recompute_text — writes "block", or "block:12" for the first twelve layers. Returns out. */
 const char *model_recompute_text(struct model_recomputed what, char *out, size_t cap);
@@ -190,8 +190,8 @@ const char *model_preset_name(int i);
 const char *model_arch_name(enum model_arch arch);
 /* model_arch_find — finds an architecture by that name. false: there is none. */
 bool model_arch_find(const char *name, enum model_arch *out);
-/* model_arch_features — returns the features of most models of an architecture. All models of one
- * have the same norm; of all but GPT-2, the same position and has_qk_norm. */
+/* model_arch_features — returns the features of most models of an architecture. All models of an
+ * architecture have the same norm and, except for GPT-2, the same position and has_qk_norm. */
 struct model_features model_arch_features(enum model_arch arch);
 
 /* model_check — returns ST_BAD_SETTING if a dimension is out of bounds, if heads do not divide
@@ -202,8 +202,8 @@ struct model_acts; /* transformer/transformer.h */
 
 /* The ranks that compute the same pass with other columns of its matrices (tensor parallelism), or
  * with other positions of its samples (context parallelism). All calls are collective among them
- * and in the stream's order. A tensor of all ranks is equal shares, in the order of ranks. elems
- * counts the larger of the two tensors.
+ * and in the stream's order. A tensor of all ranks consists of equal shares in the order of the
+ * ranks. elems counts the elements of the larger tensor.
  *   gather       *all = the shares of all ranks, in the memory to which *all points; own may be at
  *                its place there. One rank: *all = own.
  *   scatter_sum  own = this rank's share of the sum of `in` over the ranks; `in` is then undefined.

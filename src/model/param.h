@@ -23,9 +23,9 @@
 /* NORMAL: N(0, 0.02); RESIDUAL: N(0, 0.02/√(2·LAYERS)) */
 enum param_init { PARAM_INIT_NORMAL, PARAM_INIT_RESIDUAL, PARAM_INIT_ZERO, PARAM_INIT_ONE };
 
-/* The elements of the whole model's tensor that a tensor has: along param.split_dim, which is
- * `whole` long there, are `groups` equal groups, and this tensor has elements [first, first + n) of
- * each group. */
+/* The elements of the whole model's tensor that a tensor holds. In the whole tensor the dimension
+ * param.split_dim has `whole` elements in `groups` equal groups; this tensor holds the elements
+ * [first, first + n) of each group. */
 struct param_cut {
     int64_t whole; /* 0: the tensor is whole */
     int groups;

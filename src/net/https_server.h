@@ -39,7 +39,7 @@ struct https_server_config {
 };
 
 enum status https_server_open(const struct https_server_config *config, struct https_server **out);
-/* https_server_close — closes the server. Answer all requests before. Accepts NULL. */
+/* https_server_close — closes the server. Answer all requests before the call. Accepts NULL. */
 void https_server_close(struct https_server *server);
 
 /* Strangers: connections that have not proved the job's key. */

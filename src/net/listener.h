@@ -13,8 +13,8 @@
  * ST_RETRY: it does not, or not yet. May block on the name service. */
 enum status listener_resolve(const char *addr);
 /* listener_is_loopback — returns true if `addr` is a name that resolves here to loopback addresses
- * only, as Debian's /etc/hosts resolves a host's own name. "localhost" does not count, because it
- * is intended. May block on the name service. */
+ * only, as Debian's /etc/hosts resolves a host's own name. Returns false for "localhost", which a
+ * user sets on purpose. May block on the name service. */
 bool listener_is_loopback(const char *addr);
 /* listener_open — opens a non-blocking listening socket. If MASTER_ADDR is a service's name or
  * behind a NAT, it is no address of this host: then the socket listens on all addresses and a

@@ -37,11 +37,11 @@ struct plan_compare {
  * has every wait of the step, so waits that belong to another term are subtracted from it. */
 void plan_compare_terms(double step_ms, const struct step_result *measured,
                         struct plan_compare_step *out);
-/* plan_compare_add — adds one step. true: it was the last one that is needed. */
+/* plan_compare_add — adds one step. Returns true if no further step is needed. */
 bool plan_compare_add(struct plan_compare *compare, const struct plan_compare_step *step);
 /* plan_compare_text — appends "a step takes 190 ms, 182 ms planned: 4 % more" and, if the
- * difference is large, both values of each term. The step in the middle, by time, stands for all.
- * has_terms: ms was measured. */
+ * difference is large, both values of each term. The measured step is the step with the median
+ * time. has_terms: ms was measured. */
 void plan_compare_text(const struct plan_compare *compare, const struct plan_time *planned,
                        bool has_terms, struct text *out);
 

@@ -36,7 +36,7 @@ struct dev_info {
     /* Bytes of the device's memory: all; free now (-1: unknown; for a CPU see base/memory.h);
      * allocated by this process, with dev_alloc and as scratch of streams (-1: not counted);
      * scratch that a stream allocates at its first operation (0: none). */
-    int64_t memory_bytes, free_bytes, taken_bytes, scratch_bytes;
+    int64_t memory_bytes, free_bytes, allocated_bytes, scratch_bytes;
     /* Granularity in bytes of memory that other devices and processes can map
      * (cuMemGetAllocationGranularity). 0: unknown, or a CPU. */
     int64_t granularity_bytes;

@@ -323,7 +323,7 @@ static enum status backward(struct dev *dev, int64_t t, int64_t h, int64_t d, in
     if (st == ST_OK)
         st = dev_sync(s);
     dev_info(dev, &after);
-    *taken_out = after.taken_bytes - before.taken_bytes - after.scratch_bytes;
+    *taken_out = after.allocated_bytes - before.allocated_bytes - after.scratch_bytes;
     for (int i = 0; i < 5; i++)
         *taken_out -= (int64_t)bytes[i];
     dev_stream_close(s);

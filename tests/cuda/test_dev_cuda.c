@@ -327,7 +327,7 @@ TEST(streams_take_what_they_use)
         assert_int_equal(*taken, before + 2);
         struct dev_info info;
         dev_info(dev, &info);
-        assert_int_equal(info.taken_bytes, 1000 + info.scratch_bytes);
+        assert_int_equal(info.allocated_bytes, 1000 + info.scratch_bytes);
     }
     dev_stream_close(copies);
     dev_stream_close(s);

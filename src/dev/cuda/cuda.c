@@ -108,7 +108,7 @@ static enum status zero_memory(void *data, size_t bytes)
     return error == cudaSuccess ? ST_OK : dev_cuda_error_fail(error, "zeroing new memory");
 }
 
-static enum status take_zeroed(const struct dev *dev, size_t bytes, void **out)
+static enum status allocate_zeroed(const struct dev *dev, size_t bytes, void **out)
 {
     char text[32];
     void *data = NULL;
@@ -134,7 +134,7 @@ static enum status take_zeroed(const struct dev *dev, size_t bytes, void **out)
 static enum status allocate_range(struct dev *dev, struct cuda_ranges *to, size_t bytes, void **out)
 {
     void *data = NULL;
-    TRY(take_zeroed(dev, bytes, &data));
+    TRY(allocate_zeroed(dev, bytes, &data));
     add_range(dev, to, data, bytes);
     *out = data;
     return ST_OK;
@@ -147,8 +147,8 @@ static enum status cuda_alloc(struct dev *dev, size_t bytes, void **out)
 
 static void cuda_free(struct dev *dev, void *data, size_t bytes)
 {
-    size_t taken = drop_range(dev, &dev->own, data);
-    ASSERTF(taken == (bytes ? bytes : 1), "%p: %zu bytes, taken %zu", data, bytes, taken);
+    size_t released = drop_range(dev, &dev->own, data);
+    ASSERTF(released == (bytes ? bytes : 1), "%p: %zu bytes, released %zu", data, bytes, released);
     (void)cudaFree(data); /* a fault was reported before */
 }
 
@@ -162,8 +162,8 @@ static enum status cuda_adopt(struct dev *dev, void *data, size_t bytes)
 
 static void cuda_disown(struct dev *dev, void *data)
 {
-    size_t taken = drop_range(dev, &dev->own, data);
-    ASSERTF(taken > 0, "%p was not adopted", data);
+    size_t released = drop_range(dev, &dev->own, data);
+    ASSERTF(released > 0, "%p was not adopted", data);
 }
 
 static enum status cuda_make_current(struct dev *dev)
@@ -184,8 +184,8 @@ static enum status cuda_pin(struct dev *dev, size_t bytes, void **out)
 
 static void cuda_unpin(struct dev *dev, void *data)
 {
-    size_t taken = drop_range(dev, &dev->pinned, data);
-    ASSERTF(taken > 0, "%p was not pinned here", data);
+    size_t released = drop_range(dev, &dev->pinned, data);
+    ASSERTF(released > 0, "%p was not pinned here", data);
     (void)cudaFreeHost(data);
 }
 
@@ -214,7 +214,7 @@ static void get_info(const struct dev *dev, struct dev_info *out)
     *out = (struct dev_info){.kind = DEV_KIND_CUDA,
                              .memory_bytes = (int64_t)prop->totalGlobalMem,
                              .free_bytes = is_known ? (int64_t)free_bytes : -1,
-                             .taken_bytes =
+                             .allocated_bytes =
                                  sum_ranges(dev, &dev->own) + sum_ranges(dev, &dev->scratch),
                              .scratch_bytes = (int64_t)CUDA_SCRATCH_BYTES,
                              .granularity_bytes = dev_cuda_driver_granularity(dev->device_i),

@@ -72,8 +72,8 @@ enum status peer_copy_bytes(const struct step_config *config, const struct comm_
 
 /* ---- open and close ---- */
 
-/* take_memory — Allocates the memory. A rank without room reports that in its offer. */
-static void take_memory(struct peer_copy *copy)
+/* open_memory — Allocates the memory. A rank without room reports that in its offer. */
+static void open_memory(struct peer_copy *copy)
 {
     const struct peer_copy_config *c = &copy->config;
     const int64_t free_bytes = memory_free(),
@@ -124,7 +124,7 @@ enum status peer_copy_open(const struct peer_copy_config *config, struct peer_co
                          ? ST_OK
                          : FAIL(ST_RETRY, "out of memory: copies of the state of %zu ranks", ranks);
     if (st == ST_OK) {
-        take_memory(copy);
+        open_memory(copy);
         st = exchange_offers(copy);
     }
     int without = -1; /* the first rank that has no room */

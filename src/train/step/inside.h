@@ -75,8 +75,8 @@ double step_loss_factor(const struct step *s);
 /* step_memory_arenas — divides the arenas for passes. This rank's part of the model and the store's
  * place are set before. */
 enum status step_memory_arenas(struct step *s, struct arena arena[STEP_ARENA_N]);
-/* step_memory_take — allocates the arenas, and host memory for results that are read back. */
-enum status step_memory_take(struct step *s);
+/* step_memory_alloc — allocates the arenas, and host memory for results that are read back. */
+enum status step_memory_alloc(struct step *s);
 /* step_memory_check — asserts that the allocated sizes are the planned sizes. */
 enum status step_memory_check(const struct step *s);
 void step_memory_log(const struct step *s);

@@ -101,11 +101,11 @@ int64_t step_pipe_elems(const struct step_core *s, int64_t b, int64_t t)
     return b * t * s->dims.embed / s->mesh.mesh.size[MESH_AXIS_TENSOR];
 }
 
-struct tensor step_pipe_take_rows(const struct step_core *s, struct arena *from)
+struct tensor step_pipe_alloc_rows(const struct step_core *s, struct arena *from)
 {
     const struct step_config *c = &s->config;
     int64_t elems = step_pipe_elems(s, c->batch_samples, s->own_tokens);
-    return (struct tensor){arena_take(from, (size_t)elems * dtype_bytes(c->store.dtype)),
+    return (struct tensor){arena_alloc(from, (size_t)elems * dtype_bytes(c->store.dtype)),
                            c->store.dtype};
 }
 
@@ -134,10 +134,10 @@ enum status step_pipe_plan(struct step_core *s, struct arena arena[STEP_ARENA_N]
     struct step_pipe *p = s->pipe;
     struct arena *input = &arena[STEP_ARENA_INPUT];
     if (!s->config.is_eval) {
-        p->received[0] = step_pipe_take_rows(s, input);
-        p->received[1] = step_pipe_take_rows(s, input);
+        p->received[0] = step_pipe_alloc_rows(s, input);
+        p->received[1] = step_pipe_alloc_rows(s, input);
         for (int i = 0; i < p->plan.grads_out; i++)
-            p->made[i] = step_pipe_take_rows(s, input);
+            p->made[i] = step_pipe_alloc_rows(s, input);
     }
     TRY(step_pipe_ends_plan(s, input));
     for (int i = 0; i < p->pipe.chunks; i++)

@@ -78,8 +78,8 @@ void step_pipe_close(struct step_core *s);
 void step_pipe_bind(const struct step_core *s, int chunk, int micro, struct pass *p);
 /* step_pipe_elems — returns the elements of a message of b samples of t tokens. */
 int64_t step_pipe_elems(const struct step_core *s, int64_t b, int64_t t);
-/* step_pipe_take_rows — allocates memory for a message of a micro-batch. */
-struct tensor step_pipe_take_rows(const struct step_core *s, struct arena *from);
+/* step_pipe_alloc_rows — allocates memory for a message of a micro-batch. */
+struct tensor step_pipe_alloc_rows(const struct step_core *s, struct arena *from);
 
 /* ---- the token embedding that the head shares (step/pipe_ends.c) ---- */
 

@@ -226,8 +226,8 @@ static enum status open_all(struct step *s)
     TRY(store_open(&config, &s->core.store));
     TRY(step_mesh_open_state(&s->core));
     TRY(open_features(&s->core));
-    TRY(step_memory_take(s));
-    TRY(step_local_take(&s->core));
+    TRY(step_memory_alloc(s));
+    TRY(step_local_alloc(&s->core));
     TRY(step_pipe_open(&s->core));
     TRY(batch_init(&s->batch, step_task(&s->core), s->core.samples, c->seq_tokens));
     if (step_has_first_key(c))

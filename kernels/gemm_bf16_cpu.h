@@ -394,12 +394,12 @@ static void gemm_thread(void *arg, int part_i, int thread_i)
     struct gemm *g = arg;
     struct gemm_part p = {.g = g,
                           .workspace = (struct gemm_workspace *)(void *)g->cpu->scratch[thread_i]};
-    int64_t now = atomic_fetch_add_explicit(&g->taken, 1, memory_order_relaxed);
+    int64_t now = atomic_fetch_add_explicit(&g->claimed, 1, memory_order_relaxed);
 #ifdef CPU_AMX
     _tile_loadconfig(&gemm_tiles);
 #endif
     while (gemm_place(g, now, &p)) {
-        p.next = atomic_fetch_add_explicit(&g->taken, 1, memory_order_relaxed);
+        p.next = atomic_fetch_add_explicit(&g->claimed, 1, memory_order_relaxed);
         gemm_part_run(&p);
         now = p.next;
     }
@@ -415,7 +415,7 @@ static void gemm_slab(struct gemm *g)
     int64_t m_parts = gemm_ceil(g->m_to - g->m_from, g->m_block),
             threads = thread_pool_threads(g->cpu->pool);
     thread_pool_run(g->cpu->pool, (int)gemm_ceil(g->m_to - g->m_from, GEMM_NR), gemm_share, g);
-    atomic_store_explicit(&g->taken, 0, memory_order_relaxed);
+    atomic_store_explicit(&g->claimed, 0, memory_order_relaxed);
     thread_pool_run(g->cpu->pool, (int)gemm_min(threads, m_parts * g->n_parts), gemm_thread, g);
 }
 

@@ -356,9 +356,9 @@ static void gemm_thread(void *arg, int part_i, int thread_i)
     struct gemm *g = arg;
     struct gemm_part p = {.g = g,
                           .workspace = (struct gemm_workspace *)(void *)g->cpu->scratch[thread_i]};
-    int64_t now = atomic_fetch_add_explicit(&g->taken, 1, memory_order_relaxed);
+    int64_t now = atomic_fetch_add_explicit(&g->claimed, 1, memory_order_relaxed);
     while (gemm_place(g, now, &p)) {
-        p.next = atomic_fetch_add_explicit(&g->taken, 1, memory_order_relaxed);
+        p.next = atomic_fetch_add_explicit(&g->claimed, 1, memory_order_relaxed);
         gemm_part_run(&p);
         now = p.next;
     }
@@ -373,7 +373,7 @@ static void gemm_run(const struct cpu *cpu, struct gemm *g)
          g->k_from = g->k_to, g->k_to = gemm_min(g->k, g->k_to + slab)) {
         if (g->a_shared)
             thread_pool_run(cpu->pool, (int)gemm_ceil(g->m, GEMM_SHARE), gemm_share, g);
-        atomic_store_explicit(&g->taken, 0, memory_order_relaxed);
+        atomic_store_explicit(&g->claimed, 0, memory_order_relaxed);
         thread_pool_run(cpu->pool,
                         (int)gemm_min(thread_pool_threads(cpu->pool), g->m_parts * g->n_parts),
                         gemm_thread, g);

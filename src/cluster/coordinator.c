@@ -102,7 +102,7 @@ static void count_loss(struct coordinator *c, const struct restart_loss *loss, c
     c->is_cause_awaited = false;
     text_copy(c->cause, sizeof c->cause, why);
     c->cause_rank = loss->worker;
-    if (!restart_budget_take(&c->budget, loss, why, text, sizeof text))
+    if (!restart_budget_spend(&c->budget, loss, why, text, sizeof text))
         coordinator_end_job(c, loss->st, text);
     else if (c->budget.counts.losses == 1)
         log_queue_add(&c->log, true, "%s; restart %lld of %d", why,
@@ -222,7 +222,7 @@ static void try_start_generation(struct coordinator *c, int64_t now_ms)
     }
     if (c->is_ended)
         return;
-    coordinator_world_take(c, now_ms);
+    coordinator_world_form(c, now_ms);
     ASSERTF(c->nodes[0].is_in_world && c->world_n >= c->config.min_nodes &&
                 c->world_n <= c->config.nodes_n,
             "a world of %d nodes, of %d to %d", c->world_n, c->config.min_nodes, c->config.nodes_n);
@@ -378,13 +378,13 @@ static void apply_ready(struct coordinator *c, struct coordinator_node *node,
     c->has_missing_changed = c->has_missing_changed || node->ready != before;
     if (node->ready != before && node->ready > 0 && coordinator_admission_check_data(c, node))
         bump_revision(c);
-    if (coordinator_world_takes_in(c, node, now_ms))
+    if (coordinator_world_can_include(c, node, now_ms))
         regroup_nodes(c, node, "is back, and is taken in", now_ms);
 }
 
 /* Ends the generation if a ready node outside it may be included now, because the generation has
  * finished its first step or has run for long enough. The next generation has the node. */
-static void take_in(struct coordinator *c, int64_t now_ms)
+static void include_ready_node(struct coordinator *c, int64_t now_ms)
 {
     const struct coordinator_node *node = coordinator_world_find_outside(c, now_ms);
     if (node)
@@ -479,7 +479,7 @@ static void apply_heartbeat(struct coordinator *c, struct coordinator_node *node
         apply_closed(c, node, heartbeat, now_ms);
         apply_ready(c, node, heartbeat, now_ms);
         if (is_first_step)
-            take_in(c, now_ms);
+            include_ready_node(c, now_ms);
         if (heartbeat->is_leaving)
             apply_leave(c, node, heartbeat, now_ms);
     }
@@ -674,7 +674,7 @@ void coordinator_tick(struct coordinator *c, int64_t now_ms)
             check_silence(c, &c->nodes[i], now_ms);
     }
     if (c->config.min_nodes < c->config.nodes_n) { /* the wait for a node may have ended */
-        take_in(c, now_ms);
+        include_ready_node(c, now_ms);
         try_start_generation(c, now_ms);
     }
     check_join_timeout(c, now_ms);

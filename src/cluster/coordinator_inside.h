@@ -149,16 +149,16 @@ bool coordinator_world_is_enough(const struct coordinator *c);
 bool coordinator_world_may_lose(const struct coordinator *c, const struct coordinator_node *node);
 /* coordinator_world_is_done — returns true if all its nodes have left, and there may be others. */
 bool coordinator_world_is_done(const struct coordinator *c);
-/* coordinator_world_take — makes the world of the ready nodes. */
-void coordinator_world_take(struct coordinator *c, int64_t now_ms);
-/* coordinator_world_takes_in — returns true if a node that is not in the running generation ends it
- * now, so that the next one has it. A returning node waits until this generation has finished a
+/* coordinator_world_form — makes the world of the ready nodes. */
+void coordinator_world_form(struct coordinator *c, int64_t now_ms);
+/* coordinator_world_can_include — returns true if a node that is not in the running generation ends
+ * it now, so that the next one has it. A returning node waits until this generation has finished a
  * step, so that the job makes progress, but not for longer than COORDINATOR_RETURN_MS. A node that
  * is new to the job does not wait. */
-bool coordinator_world_takes_in(const struct coordinator *c, const struct coordinator_node *node,
-                                int64_t now_ms);
-/* coordinator_world_find_outside — returns the first node for which coordinator_world_takes_in is
- * true; NULL: none. */
+bool coordinator_world_can_include(const struct coordinator *c, const struct coordinator_node *node,
+                                   int64_t now_ms);
+/* coordinator_world_find_outside — returns the first node for which coordinator_world_can_include
+ * is true; NULL: none. */
 const struct coordinator_node *coordinator_world_find_outside(const struct coordinator *c,
                                                               int64_t now_ms);
 /* coordinator_world_describe — writes "2 of 3 nodes (0, 2)". */

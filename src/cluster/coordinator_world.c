@@ -70,8 +70,8 @@ bool coordinator_world_is_done(const struct coordinator *c)
     return is_done;
 }
 
-bool coordinator_world_takes_in(const struct coordinator *c, const struct coordinator_node *node,
-                                int64_t now_ms)
+bool coordinator_world_can_include(const struct coordinator *c, const struct coordinator_node *node,
+                                   int64_t now_ms)
 {
     if (!c->is_running || c->left_n > 0 || c->stop != 0 || node->is_in_world || !is_ready(node))
         return false;
@@ -83,12 +83,12 @@ const struct coordinator_node *coordinator_world_find_outside(const struct coord
                                                               int64_t now_ms)
 {
     for (int i = 0; i < c->config.nodes_n; i++)
-        if (coordinator_world_takes_in(c, &c->nodes[i], now_ms))
+        if (coordinator_world_can_include(c, &c->nodes[i], now_ms))
             return &c->nodes[i];
     return NULL;
 }
 
-void coordinator_world_take(struct coordinator *c, int64_t now_ms)
+void coordinator_world_form(struct coordinator *c, int64_t now_ms)
 {
     const size_t n = (size_t)c->config.workers_n;
     ASSERT(!c->is_running && !c->is_ended && c->stop == 0);

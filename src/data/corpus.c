@@ -627,7 +627,7 @@ static enum status visit_run(struct corpus_reading *to, const struct data_file *
                              const struct encode_config *encode)
 {
     struct shard_key key;
-    if (to->config->takes_text && !is_text(files))
+    if (to->config->is_text_only && !is_text(files))
         return FAIL(ST_BAD_SETTING, "%s holds ids, not text; give the text that they were made of",
                     files[0].path);
     if (files[0].kind == DATA_FILE_KIND_TOKENS) {

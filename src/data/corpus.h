@@ -24,7 +24,7 @@ struct corpus_config {
     int64_t vocab;
     const struct tokenizer *tokenizer; /* tokenizer of texts; borrowed; NULL: GPT-2's */
     const char *model; /* a model without its own tokenizer (tokenizer_gpt2_check); NULL: none */
-    bool takes_text;   /* corpus_visit: files of ids are refused */
+    bool is_text_only; /* corpus_visit: files of ids are refused */
     bool (*progress)(void *arg, int64_t bytes_done, int64_t bytes_total);
     void *progress_arg;
 };

@@ -57,7 +57,7 @@ static struct call call_of(const struct plan_machine *m, struct comm *comm,
                          .places = m->shared_bytes / bytes};
 }
 
-static void take_next_place(struct call *call)
+static void advance_call(struct call *call)
 {
     call->at = (call->at + 1) % call->places;
     call->what.at_elems = call->at * call->elems;
@@ -66,7 +66,7 @@ static void take_next_place(struct call *call)
 static enum status run_call(void *arg)
 {
     struct call *call = arg;
-    take_next_place(call);
+    advance_call(call);
     return measure_collective_make(&call->memory, call->comm, &call->what);
 }
 
@@ -172,7 +172,7 @@ static enum status run_both(void *arg)
     struct both *b = arg;
     struct comm_ticket ticket[BESIDE];
     for (int i = 0; i < b->calls; i++) {
-        take_next_place(&b->call);
+        advance_call(&b->call);
         const struct tensor all =
             tensor_at((struct tensor){b->call.memory.data, DTYPE_F32}, b->call.what.at_elems);
         TRY(comm_all_reduce_begin(b->call.comm, all, all, b->call.elems, &ticket[i]));

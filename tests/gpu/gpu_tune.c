@@ -138,7 +138,7 @@ static struct best best_of(const struct blas_form *form)
     struct best best = {.ms = -1, .first_ms = -1};
     best.n = blas_plan_candidates(tune.blas, &tune.cuda, shape, list, CANDIDATES);
     for (int i = 0; i < best.n; i++) {
-        double ms = blas_plan_take(tune.blas, &tune.cuda, shape, &list[i]) ? tune_ms(form) : -1;
+        double ms = blas_plan_set(tune.blas, &tune.cuda, shape, &list[i]) ? tune_ms(form) : -1;
         if (i == 0)
             best.first_ms = ms;
         if (ms >= 0 && (best.ms < 0 || ms < best.ms)) {

@@ -61,7 +61,7 @@ struct shm_barrier_peer_ctl {
 /* Messages from one rank to one other: numbers of posted and of received chunks. */
 struct shm_barrier_channel {
     _Alignas(64) _Atomic uint32_t posted, posted_sleepers;
-    _Alignas(64) _Atomic uint32_t taken, taken_sleepers;
+    _Alignas(64) _Atomic uint32_t consumed, consumed_sleepers;
     _Alignas(64) struct shm_barrier_descriptor descriptor[2];
 };
 

@@ -146,7 +146,7 @@ static int32_t read_word(struct words *w)
     return value;
 }
 
-static enum status take_ids(struct multiple_choice *m, const struct place *at, struct words *w)
+static enum status read_ids(struct multiple_choice *m, const struct place *at, struct words *w)
 {
     int64_t n = w->n > 0 ? read_word(w) : 0;
     if (n > w->n)
@@ -157,7 +157,7 @@ static enum status take_ids(struct multiple_choice *m, const struct place *at, s
     return add_part(m, at, n);
 }
 
-static enum status take_question(struct multiple_choice *m, int64_t i, struct words *w)
+static enum status read_question(struct multiple_choice *m, int64_t i, struct words *w)
 {
     struct place at = {"question", i};
     const struct words begin = *w;
@@ -171,7 +171,7 @@ static enum status take_question(struct multiple_choice *m, int64_t i, struct wo
         return fail_at(m, &at, "has another number");
     TRY(begin_row(m, &at, endings_n, label));
     for (int k = 0; k <= endings_n; k++)
-        TRY(take_ids(m, &at, w));
+        TRY(read_ids(m, &at, w));
     if (bytes != ((begin.n - w->n) * 2 & 65535))
         return fail_at(m, &at, "has another length than it says");
     end_row(m);
@@ -206,7 +206,7 @@ static enum status parse_words(struct multiple_choice *m, const uint8_t *bytes, 
             m->config->path, tokenizer_name(m->config->tokenizer));
     struct words w = {bytes + HEADER_WORDS * 4, ((int64_t)n - HEADER_WORDS * 4) / 2};
     for (int64_t i = 0; i < questions_n; i++)
-        TRY(take_question(m, i, &w));
+        TRY(read_question(m, i, &w));
     if (w.n > 0)
         return FAIL(ST_BAD_DATA, "%s has %lld bytes after its last question, number %d", path,
                     (long long)w.n * 2, questions_n - 1);

@@ -240,7 +240,7 @@ static void list_actions(struct maker *m)
         add_embed(m, i);
         ASSERTF(is_here || !has_input(m, i), "stage %d op %d", m->stage, i);
         if (is_here)
-            add_action(m, PIPE_PLAN_TAKE, i, -1);
+            add_action(m, PIPE_PLAN_COPY, i, -1);
         is_here = add_messages(m, i, m->is_early ? i + 1 : i);
         add_action(m, PIPE_PLAN_RUN, i, -1);
     }

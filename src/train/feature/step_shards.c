@@ -151,7 +151,7 @@ bool step_shards_balance_deal(const struct balance *b, int *begin)
     for (; unit >= 1; unit /= 2) {
         bool is_found = deal_shards(b, unit, begin) &&
                         (unit == 1 || time_of(b, begin) <= ALIGNED_COSTS * best) &&
-                        b->takes(b->arg, begin);
+                        b->fits(b->arg, begin);
         if (is_found)
             return time_of(b, begin) <= BALANCE_GAIN * now;
     }
@@ -161,7 +161,7 @@ bool step_shards_balance_deal(const struct balance *b, int *begin)
 static bool fits_store(void *arg, const int *begin)
 {
     const struct step_core *s = arg;
-    return store_exact_takes(s->store, begin);
+    return store_exact_fits(s->store, begin);
 }
 
 /* deal_again — Makes another deal if one is faster. begin: room for it. */
@@ -172,7 +172,7 @@ static enum status deal_again(struct shards *own, int *begin)
                                     .shards = s->config.shards,
                                     .ranks = step_mesh_data_ranks(s),
                                     .begin = store_exact_deal(s->store),
-                                    .takes = fits_store,
+                                    .fits = fits_store,
                                     .arg = s};
     if (!step_shards_balance_deal(&balance, begin))
         return ST_OK;

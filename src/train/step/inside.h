@@ -97,8 +97,8 @@ enum status step_end(struct step *s, struct step_now *now);
 
 /* ---- the end of the passes if the device decides on the update ---- */
 
-/* step_async_takes — returns true if the device decides in a step at this place. */
-bool step_async_takes(const struct step_config *c, const struct step_place *place);
+/* step_async_is_possible — returns true if the device decides in a step at this place. */
+bool step_async_is_possible(const struct step_config *c, const struct step_place *place);
 /* step_async_plan — returns the bytes that step_async_open allocates there, both on the device and
  * on the host. */
 int64_t step_async_plan(const struct step *s, const struct step_place *place);

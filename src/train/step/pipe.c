@@ -187,8 +187,8 @@ void step_pipe_close(struct step_core *s)
     step_pipe_ends_close(s);
     for (int i = 0; p->message && i < p->plan.actions_n; i++)
         dev_event_free(p->message[i].made);
-    for (size_t i = 0; i < sizeof p->taken / sizeof *p->taken; i++)
-        dev_event_free(p->taken[i]);
+    for (size_t i = 0; i < sizeof p->copied / sizeof *p->copied; i++)
+        dev_event_free(p->copied[i]);
     for (int i = 0; i < MODEL_CHUNKS_MAX; i++) {
         struct step_pipe_chunk *chunk = &p->chunk[i];
         for (int micro = 0; chunk->acts && micro < chunk->acts_n; micro++)

@@ -51,7 +51,7 @@ struct step_pipe {
     /* received messages: forward, backward; gradients to be sent */
     struct tensor received[2], made[STEP_PIPE_GRADS_MAX];
     /* events: the last message was copied from received[0], received[1], embed_rows */
-    struct dev_event *taken[3];
+    struct dev_event *copied[3];
     struct step_pipe_message *message; /* one for each action */
     struct comm_ticket newest;         /* ticket of the last message that was begun */
     bool is_under_way;                 /* that message may not be done */

@@ -214,7 +214,7 @@ static enum status open_all(struct step *s)
     TRY(step_mesh_open(&s->core));
     TRY(check_config(c, &s->core.mesh.mesh));
     struct step_place place = step_place_of(s);
-    s->async.is_on = step_async_takes(c, &place);
+    s->async.is_on = step_async_is_possible(c, &place);
     TRY(step_mesh_describe(&s->core, place.is_discrete));
     TRY(step_mesh_open_axes(&s->core));
     step_update_open(s);

@@ -131,7 +131,7 @@ static void take_range(const struct model *m, int64_t first, int64_t n, float *w
         assert_true(r.first >= held.first && r.first + r.n <= held.first + held.n);
         float *own = malloc((size_t)r.n * sizeof *own);
         memcpy(own, m->held[part] + r.first, (size_t)r.n * sizeof *own);
-        part_map_take(&m->map, part, first, n, r, own, whole);
+        part_map_copy_to_whole(&m->map, part, first, n, r, own, whole);
         *read_elems += r.n;
         free(own);
     }
@@ -152,7 +152,7 @@ static void round_trip(struct model *m, int64_t each)
             float *own = malloc((size_t)(r.n + 1) * sizeof *own);
             own[r.n] = -5;
             if (r.n > 0)
-                part_map_give(&m->map, part, first, n, r, m->values + first, own);
+                part_map_copy_from_whole(&m->map, part, first, n, r, m->values + first, own);
             assert_true(own[r.n] == -5);
             memcpy(m->held[part] + r.first, own, (size_t)r.n * sizeof *own);
             free(own);

@@ -39,7 +39,7 @@ static void worker_says(int worker_i, int rank, enum board_phase phase)
 }
 static void look(int64_t later_ms, int64_t hang_ms)
 {
-    view_take(&view, board, clock_ms() + later_ms, 0, hang_ms);
+    view_copy(&view, board, clock_ms() + later_ms, 0, hang_ms);
 }
 
 TEST_WITH(phases, fresh, done)

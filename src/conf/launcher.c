@@ -144,7 +144,7 @@ static enum status read_master(char **environment, struct launcher_value *said)
 {
     static const struct {
         const char *name;
-        bool (*take)(const char *text, char *out, size_t cap);
+        bool (*copy)(const char *text, char *out, size_t cap);
         const char *want;
     } addresses[] = {
         {"PET_MASTER_ADDR", copy_whole, "at most 255 bytes long"},
@@ -157,7 +157,7 @@ static enum status read_master(char **environment, struct launcher_value *said)
         if (text == NULL)
             continue;
         said->name = addresses[i].name;
-        if (!addresses[i].take(text, said->text, sizeof said->text))
+        if (!addresses[i].copy(text, said->text, sizeof said->text))
             return refuse_value(said->name, text, addresses[i].want);
     }
     return ST_OK;

@@ -682,12 +682,12 @@ static enum status visit_list(const struct data_file_list *files,
     return st;
 }
 
-enum status corpus_visit(const struct corpus_config *config, corpus_visit_fn *take, void *arg,
+enum status corpus_visit(const struct corpus_config *config, corpus_visit_fn *on_ids, void *arg,
                          int64_t *tokens_out)
 {
     struct data_file_list files;
     TRY(find_files(config, &files));
-    const struct encode_sink sink = {.append = take, .arg = arg};
+    const struct encode_sink sink = {.append = on_ids, .arg = arg};
     const enum status st = visit_list(&files, config, &sink, tokens_out);
     data_file_free(&files);
     return st;

@@ -63,7 +63,7 @@ bool corpus_file(const struct corpus *corpus, int64_t file_i, struct corpus_file
 /* corpus_visit — passes all ids to `take` in their order, in parts of any length. It keeps none:
  * the tokens of texts are not cached. A part of a text ends where a pre-token ends. */
 typedef enum status corpus_visit_fn(void *arg, const uint32_t *ids, int64_t n);
-enum status corpus_visit(const struct corpus_config *config, corpus_visit_fn *take, void *arg,
+enum status corpus_visit(const struct corpus_config *config, corpus_visit_fn *on_ids, void *arg,
                          int64_t *tokens_out);
 /* corpus_write — writes DATA as one llm.c token file, complete or not at all (`convoy tokenize`);
  * in this file only ends of text separate documents. If out_path ends in .idx, writes Megatron's

@@ -46,7 +46,7 @@ static struct bench_level level;
 static struct dev_cpu_kernels kernels;
 static float *weights, *grads, *x, *y, *pre, *logits, *bias;
 
-static float *take(int64_t n)
+static float *allocate(int64_t n)
 {
     size_t bytes = ((size_t)n * sizeof(float) + (2u << 20) - 1) / (2u << 20) * (2u << 20);
     float *p = aligned_alloc(2u << 20, bytes);
@@ -263,13 +263,13 @@ static double step_seconds(int64_t n, int lib)
 
 static void bench_step(const char *name, int64_t n, int rounds)
 {
-    double took[3][ROUNDS_MAX], peaks[ROUNDS_MAX], limits[ROUNDS_MAX];
+    double elapsed[3][ROUNDS_MAX], peaks[ROUNDS_MAX], limits[ROUNDS_MAX];
     double flops = 6.0 * (double)n * (12.0 * LAYERS * WIDTH * WIDTH + (double)VOCAB * WIDTH) * 1e-9;
     for (int r = 0; r < rounds; r++) {
         peaks[r] = level.fma(&cpu, 0.1) * 1e-9;
         limits[r] = level.products(&cpu, 0.1) * 1e-9;
         for (int lib = 0; lib < (blas ? 3 : 2); lib++) {
-            took[lib][r] = step_seconds(n, lib);
+            elapsed[lib][r] = step_seconds(n, lib);
             if (lib == 2)
                 rest();
         }
@@ -279,9 +279,9 @@ static void bench_step(const char *name, int64_t n, int rounds)
     for (int lib = 0; lib < (blas ? 3 : 2); lib++) {
         static const char *const names[] = {"bare GEMMs of the same shapes, ours", "with epilogues",
                                             "OpenBLAS"};
-        double mid = quantile_median(took[lib], rounds);
+        double mid = quantile_median(elapsed[lib], rounds);
         printf("  %s %.4f s (best %.4f; %.1f %% of FMA peak, %.1f %% of our limit)", names[lib],
-               mid, took[lib][0], 100 * flops / mid / peak, 100 * flops / mid / limit);
+               mid, elapsed[lib][0], 100 * flops / mid / peak, 100 * flops / mid / limit);
     }
     puts("");
     fflush(stdout);
@@ -311,19 +311,19 @@ static void find_blas(void)
 static void prepare(int threads)
 {
     for (int i = 0; i < threads; i++)
-        cpu.scratch[i] = (char *)take(CPU_SCRATCH_BYTES / sizeof(float));
-    cpu.shared = (char *)take(CPU_SHARED_BYTES / sizeof(float));
-    weights = take(PARAMS), grads = take(PARAMS);
-    x = take(1024 * 4 * WIDTH), y = take(1024 * 4 * WIDTH), pre = take(1024 * 4 * WIDTH),
-    bias = take(4 * WIDTH);
-    logits = take((int64_t)HEAD_ROWS * VOCAB_STRIDE);
+        cpu.scratch[i] = (char *)allocate(CPU_SCRATCH_BYTES / sizeof(float));
+    cpu.shared = (char *)allocate(CPU_SHARED_BYTES / sizeof(float));
+    weights = allocate(PARAMS), grads = allocate(PARAMS);
+    x = allocate(1024 * 4 * WIDTH), y = allocate(1024 * 4 * WIDTH),
+    pre = allocate(1024 * 4 * WIDTH), bias = allocate(4 * WIDTH);
+    logits = allocate((int64_t)HEAD_ROWS * VOCAB_STRIDE);
 }
 
 int main(int argc, char **argv)
 {
     if (bench_level_word(&argc, argv, "levels"))
         return bench_level_list(), 0;
-    level = bench_level_of(bench_level_take(&argc, argv));
+    level = bench_level_of(bench_level_pop(&argc, argv));
     kernels = dev_cpu_isa_kernels(level.isa);
     bool has_gates = bench_level_word(&argc, argv, "gates");
     int64_t threads = 2, rounds = 5;

@@ -65,7 +65,7 @@ TEST(test_resize)
 static int64_t after(enum layout_shard shard, int nodes, void (*change)(struct job *))
 {
     struct job job = copies_job_of(shard);
-    job.trial.takes_state = false;
+    job.trial.reads_state = false;
     copies_begin(nodes);
     copies_run(&job, nodes, 1);
     copies_ended_well(nodes, "first");

@@ -139,7 +139,7 @@ TEST(test_heal_twice)
 static int64_t found_without(const struct shape *shape, enum layout_shard shard, int a, int b)
 {
     struct job job = job_of(shape, shard);
-    job.trial.takes_state = false;
+    job.trial.reads_state = false;
     copies_begin(4);
     copies_run(&job, 4, 1);
     copies_ended_well(4, "first");

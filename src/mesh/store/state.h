@@ -74,7 +74,7 @@ struct store_slice_run {
  * Needs no store. */
 enum status store_slice_runs(const struct param_table *table, int ranks, int rank,
                              int64_t bucket_elems_min,
-                             enum status (*take)(void *arg, const struct store_slice_run *run),
+                             enum status (*on_run)(void *arg, const struct store_slice_run *run),
                              void *arg);
 
 #endif

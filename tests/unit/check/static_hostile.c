@@ -14,7 +14,7 @@ static uint64_t drawn;
 static char files[FILES_MAX][256];
 static int files_n;
 
-static int take_file(const char *path, const struct stat *info, int kind, struct FTW *walk)
+static int list_file(const char *path, const struct stat *info, int kind, struct FTW *walk)
 {
     (void)info, (void)walk;
     if (kind == FTW_F && files_n < FILES_MAX)
@@ -125,7 +125,7 @@ static int setup(void **state)
 {
     text_format(place.root, sizeof place.root, "%s/tree", harness_tmpdir());
     restore();
-    assert_int_equal(nftw(place.root, take_file, 16, FTW_PHYS), 0);
+    assert_int_equal(nftw(place.root, list_file, 16, FTW_PHYS), 0);
     assert_true(files_n > 100 && files_n < FILES_MAX);
     return 0;
 }

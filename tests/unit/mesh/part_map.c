@@ -119,7 +119,7 @@ static void check_held(const struct model *m, int part)
     assert_int_equal(numbers, tensors);
 }
 
-static void take_range(const struct model *m, int64_t first, int64_t n, float *whole,
+static void read_range(const struct model *m, int64_t first, int64_t n, float *whole,
                        int64_t *read_elems)
 {
     part_map_pad(&m->map, first, n, whole);
@@ -161,7 +161,7 @@ static void round_trip(struct model *m, int64_t each)
     for (int part = 0; part < m->parts_n; part++)
         check_held(m, part);
     for (int64_t first = 0; first < total; first += each)
-        take_range(m, first, total - first < each ? total - first : each, got + first, &read_elems);
+        read_range(m, first, total - first < each ? total - first : each, got + first, &read_elems);
     assert_memory_equal(got, m->values, (size_t)total * sizeof *got);
     assert_true(isnan(got[total]));
     /* one element at a time, messages hold no padding and nothing twice */

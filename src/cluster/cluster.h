@@ -205,7 +205,7 @@ void cluster_close(struct cluster *cluster); /* accepts NULL */
 void cluster_ready(struct cluster *cluster, const struct cluster_address *mine, int workers_n);
 /* A worker of this node ended, or its comm failed. */
 struct cluster_loss {
-    int64_t generation; /* 0: before there was a world, or while the job gathers */
+    int64_t generation; /* 0: before there was a world, or while the job waits for nodes */
     int worker_i;       /* the worker that ended; -1: none did, only comm failed */
     int64_t step;       /* the last step that it published; -1: none */
     enum status st;
@@ -252,8 +252,8 @@ const char *cluster_cause(const struct cluster *cluster, int *rank_out);
 /* cluster_checkpoints — node 0: sets the number of checkpoints that the job has made, a count that
  * only grows. */
 void cluster_checkpoints(struct cluster *cluster, int64_t n);
-/* cluster_missing — while the job gathers, returns the nodes that are absent or not ready, as text;
- * else "". */
+/* cluster_missing — while the job waits for nodes, returns the nodes that are absent or not ready,
+ * as text; else "". */
 const char *cluster_missing(const struct cluster *cluster);
 
 /* cluster_generation — returns the highest generation that this node has received; 0: none yet; for

@@ -30,7 +30,7 @@ struct coordinator *coordinator_open(const struct coordinator_config *config, in
     c->repeats = memory_new(ranks_n, sizeof *c->repeats);
     c->config = *config;
     c->config.min_nodes = config->min_nodes > 0 ? config->min_nodes : config->nodes_n;
-    c->opened_ms = c->gathering_ms = now_ms, c->generation_end_ms = INT64_MAX;
+    c->opened_ms = c->waiting_ms = now_ms, c->generation_end_ms = INT64_MAX;
     loop_lag_init(&c->lag, now_ms);
     c->step = c->budget.counts.first.step = -1;
     c->budget.restarts_max = config->max_restarts;
@@ -124,12 +124,12 @@ static void stop_running(struct coordinator *c, int64_t now_ms)
         restart_budget_passed(&c->budget, c->step);
     c->is_running = false;
     c->cause[0] = 0;
-    c->gathering_ms = c->generation_end_ms = now_ms;
+    c->waiting_ms = c->generation_end_ms = now_ms;
 }
 
-/* Ends the running generation, or, while the job gathers, counts a loss that does not belong to the
- * last generation. is_cause false: the report shows only an effect of a loss. A rank reports that
- * its comm failed, or a node reports that it abandoned the generation. */
+/* Ends the running generation, or, while the job waits for nodes, counts a loss that does not
+ * belong to the last generation. is_cause false: the report shows only an effect of a loss. A rank
+ * reports that its comm failed, or a node reports that it abandoned the generation. */
 static void end_generation(struct coordinator *c, const struct restart_loss *loss, bool is_cause,
                            const char *why, int64_t now_ms)
 {
@@ -197,7 +197,7 @@ static void mark_lost(struct coordinator *c, struct coordinator_node *node, cons
             count_loss(c, &loss, why);
         else
             log_queue_add(&c->log, true, "%s", why);
-        c->gathering_ms = c->is_running ? c->gathering_ms : now_ms;
+        c->waiting_ms = c->is_running ? c->waiting_ms : now_ms;
         bump_revision(c);
     }
 }
@@ -626,7 +626,7 @@ static void check_join_timeout(struct coordinator *c, int64_t now_ms)
 {
     char list[MESSAGE_TEXT_MAX - 256], why[MESSAGE_TEXT_MAX], span[32];
     if (c->is_running || c->is_ended || c->stop != 0 ||
-        now_ms - c->gathering_ms < c->config.join_timeout_ms || coordinator_world_is_enough(c))
+        now_ms - c->waiting_ms < c->config.join_timeout_ms || coordinator_world_is_enough(c))
         return;
     int n = coordinator_nodes_absent(c, list, sizeof list);
     if (n == 0)
@@ -661,7 +661,7 @@ void coordinator_tick(struct coordinator *c, int64_t now_ms)
         /* Logs a long stall. If it was as long as a lease, the members have abandoned the running
          * generation, so it ends here, too. */
         char why[128];
-        c->gathering_ms += lag_ms;
+        c->waiting_ms += lag_ms;
         const struct restart_loss loss = loss_of_node(c, c->nodes);
         text_format(why, sizeof why, "node 0 itself stalled for %.1f s", (double)lag_ms / 1e3);
         if (c->is_running && lag_ms >= c->config.peer_timeout_ms)

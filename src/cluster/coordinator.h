@@ -20,11 +20,11 @@
  *
  * The states of the job:
  *
- *   gathering     until all nodes are members and ready; with min_nodes, until every node that must
+ *   waiting       until all nodes are members and ready; with min_nodes, until every node that must
  *                 be waited for is ready (coordinator_world.c). Then the next generation begins
  *   running       until a member is lost or reports that it abandoned the generation; with
  *                 min_nodes also until a member leaves, or a node outside the world is to be
- *                 included. Then gathering
+ *                 included. Then waiting
  *   ended         all nodes have left, or the job failed; each member gets the reason in a reply
  *
  * The invariants (tests/cluster/test_sim.c checks them):

@@ -51,12 +51,12 @@ struct coordinator {
     struct cluster_node *status_nodes; /* the result of coordinator_nodes */
     struct loop_lag lag;               /* lag of this process */
     int64_t revision, generation;
-    int64_t opened_ms, gathering_ms; /* this process began; it waits for nodes since */
-    int64_t generation_end_ms;       /* end of the last generation; INT64_MAX: none has ended */
-    int64_t world_generation;        /* the generation of `world`; 0: none yet */
-    int64_t world_begun_ms;          /* when it began */
-    bool has_stepped;                /* a node of `world` reports a step in that generation */
-    int64_t step;                    /* the highest step that such nodes report in it; -1: none */
+    int64_t opened_ms, waiting_ms; /* this process began; it waits for nodes since */
+    int64_t generation_end_ms;     /* end of the last generation; INT64_MAX: none has ended */
+    int64_t world_generation;      /* the generation of `world`; 0: none yet */
+    int64_t world_begun_ms;        /* when it began */
+    bool has_stepped;              /* a node of `world` reports a step in that generation */
+    int64_t step;                  /* the highest step that such nodes report in it; -1: none */
     bool is_running, is_ended;
     /* The state of `missing`: up to date, or as old as one tick if has_missing_changed, so that a
      * thousand nodes that join at the same time do not each make a list of the others. */
@@ -134,10 +134,10 @@ int coordinator_nodes_absent(const struct coordinator *c, char *out, size_t cap)
 void coordinator_nodes_refresh_missing(struct coordinator *c);
 
 /* coordinator_admission_check_data — compares the data of a node that has become ready, while the
- * job gathers for a later generation. A node whose data differ from the job's is refused and counts
- * as lost; the others wait for one with the right data. Before the first generation it is unknown
- * which node is wrong; there the workers compare, and end the job. Returns true if a node was
- * refused. */
+ * job waits for nodes for a later generation. A node whose data differ from the job's is refused
+ * and counts as lost; the others wait for one with the right data. Before the first generation it
+ * is unknown which node is wrong; there the workers compare, and end the job. Returns true if a
+ * node was refused. */
 bool coordinator_admission_check_data(struct coordinator *c, struct coordinator_node *node);
 
 /* coordinator_world_is_ready — returns true if the next generation may begin: every node that it

@@ -30,7 +30,7 @@ static bool may_begin_without(const struct coordinator *c, const struct coordina
         /* The wait for an absent node is over. A new process of node 0 cannot tell which nodes are
          * alive until they have had time to find it. */
         if (c->generation == 0)
-            return now_ms - c->gathering_ms >= c->config.join_timeout_ms;
+            return now_ms - c->waiting_ms >= c->config.join_timeout_ms;
         return c->worlds_n > 0 || node->state == CLUSTER_NODE_LOST ||
                now_ms - c->opened_ms >= c->config.peer_timeout_ms;
     }

@@ -103,7 +103,7 @@ struct message_reply {
     int64_t revision;   /* grows when the job's state changes */
     int64_t sequence;   /* number of the message that this replies to */
     int64_t generation; /* the last generation that was made */
-    bool is_running;    /* that generation runs; false: the nodes gather */
+    bool is_running;    /* that generation runs; false: it waits for nodes */
     bool is_lease;      /* the message renews the lease; false: send another immediately */
     /* length of the lease from the sending of the message on; 0: PEER_TIMEOUT */
     int64_t lease_ms;
@@ -113,7 +113,7 @@ struct message_reply {
     int stop;                /* the request to stop that a node got; 0: none */
     enum status st;          /* END */
     struct restart_counts counts;
-    /* END: the reason; gathering: why the last generation ended */
+    /* END: the reason; waiting: why the last generation ended */
     char text[MESSAGE_TEXT_MAX];
     char missing[MESSAGE_TEXT_MAX]; /* the nodes that are absent or not ready */
 };

@@ -498,7 +498,7 @@ TEST(an_error_in_a_capture_is_met_again_without_one)
         struct step_result r;
         steps_fill(&b, i, 37);
         int captures = *runtime_calls("cudaStreamBeginCapture");
-        /* step 0 casts the weights, step 1 gathers what all later steps do, step 2 captures it */
+        /* step 0 casts the weights, step 1 records what all later steps do, step 2 captures it */
         control()[FAIL_EXECUTE] = i > 1 ? 4000 : 0;
         st = step_run_batch(step, &b, i, i * 2, 1e-2, false, &r);
         assert_true(st == ST_OK || *runtime_calls("cudaStreamBeginCapture") > captures);

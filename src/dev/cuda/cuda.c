@@ -361,8 +361,8 @@ static enum status cuda_sync(struct stream *s)
 
 static enum status submit_work(struct stream *s, enum cuda_work work, void *args, size_t bytes)
 {
-    return dev_cuda_graph_gathers(s) ? dev_cuda_graph_add(s, work, args, bytes)
-                                     : dev_cuda_do(s, work, args);
+    return dev_cuda_graph_is_recording(s) ? dev_cuda_graph_add(s, work, args, bytes)
+                                          : dev_cuda_do(s, work, args);
 }
 
 static enum status cuda_copy(struct stream *s, void *dst, const void *src, size_t bytes)
@@ -388,7 +388,7 @@ static enum status cuda_copy(struct stream *s, void *dst, const void *src, size_
     return ST_OK;
 }
 
-/* A copy to pageable memory could neither be gathered nor be valid after dev_event_sync. */
+/* A copy to pageable memory could neither be recorded nor be valid after dev_event_sync. */
 static enum status cuda_read_async(struct stream *s, void *pinned, const void *src, size_t bytes)
 {
     ASSERT(is_on_device(s->head.dev, src) && is_in(s->head.dev, &s->head.dev->pinned, pinned));
@@ -408,7 +408,7 @@ static enum status cuda_fill(struct stream *s, void *dst, int byte, size_t bytes
 
 static void *cuda_stream_handle(struct stream *s)
 {
-    ASSERT(!s->graphs); /* another library would overtake gathered work */
+    ASSERT(!s->graphs); /* another library would overtake recorded work */
     return s->stream;
 }
 
@@ -421,7 +421,7 @@ static enum status cuda_stream_wait_stream(struct stream *waiting, struct stream
 
 /* ---- operations ---- */
 
-/* Checks an operation, then submits or gathers it. Gathered arguments are compared as bytes, so the
+/* Checks an operation, then submits or records it. Recorded arguments are compared as bytes, so the
  * padding between members must be zero. matmul_*: through cuBLASLt if it can, else by the
  * kernel. */
 #if __has_builtin(__builtin_clear_padding)

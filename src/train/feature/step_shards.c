@@ -74,9 +74,10 @@ static enum status add_unit(void *self, const struct step_micro *m, int unit)
     return store_exact_add(s->store, step_shards_of(s, m->first), begin, n);
 }
 
-/* gather_idly — Adds idle passes before the passes of a rank that has fewer shards than another.
- * With SHARD=full every pass all-gathers parameters, and the idle passes only join these calls. */
-static enum status gather_idly(void *self, struct step_now *now)
+/* add_idle_passes — Adds idle passes before the passes of a rank that has fewer shards than
+ * another. With SHARD=full every pass all-gathers parameters, and the idle passes only join these
+ * calls. */
+static enum status add_idle_passes(void *self, struct step_now *now)
 {
     struct step_core *s = ((struct shards *)self)->s;
     int most = 0;
@@ -199,7 +200,7 @@ static void close_shards(void *self)
 }
 
 static const struct step_feature shards = {.name = "virtual shards",
-                                           .phase = {[STEP_PHASE_FORWARD] = gather_idly},
+                                           .phase = {[STEP_PHASE_FORWARD] = add_idle_passes},
                                            .pass = bind_pass,
                                            .unit_bwd = add_unit,
                                            .close = close_shards};

@@ -8,7 +8,7 @@
  * The job runs in generations. In generation g all ranks of all nodes form one world, in the sense
  * of torch.distributed: a list of ranks with an address each.
  *
- *   join    every node is admitted; all agree on settings, version, model and data
+ *   join    every node joins; all agree on settings, version, model and data
  *   ready   each node has sent the comm addresses of its workers
  *   world   generation g begins: every node receives all addresses, the workers connect and train
  *   abort   generation g ends because a node or a worker was lost; all get ready again for g + 1
@@ -56,7 +56,7 @@
  *                         news
  *   member_client         other nodes: heartbeats and world requests to node 0, with back-off
  *   coordinator, member   the two state machines
- *     coordinator_admission     which process becomes a member; whether its data is the job's
+ *     coordinator_join     which process becomes a member; whether its data is the job's
  *     coordinator_world         which nodes a generation has, and when it may begin
  *     coordinator_nodes         each node: grace of its lease, signs of its death, the nodes that
  *                               the job waits for, rows of the status page

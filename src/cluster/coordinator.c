@@ -1,5 +1,5 @@
 /* coordinator — see coordinator.h. In this file: the state changes, the replies and the timeouts.
- * coordinator_admission.c decides on joining. Must not know sockets, clocks or processes. */
+ * coordinator_join.c decides on joining. Must not know sockets, clocks or processes. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -189,7 +189,7 @@ static void mark_lost(struct coordinator *c, struct coordinator_node *node, cons
     node->state = CLUSTER_NODE_LOST;
     node->ready = 0;
     node->disconnected_ms = node->data_closed_ms = -1;
-    if (c->is_running ? node->is_in_world : node->admitted_ms > c->generation_end_ms) {
+    if (c->is_running ? node->is_in_world : node->joined_ms > c->generation_end_ms) {
         end_generation(c, &loss, true, why, now_ms);
     } else {
         /* A loss in the generation that ended; it may be the cause of that end. */
@@ -376,7 +376,7 @@ static void apply_ready(struct coordinator *c, struct coordinator_node *node,
         node->ready = 0;
     }
     c->has_missing_changed = c->has_missing_changed || node->ready != before;
-    if (node->ready != before && node->ready > 0 && coordinator_admission_check_data(c, node))
+    if (node->ready != before && node->ready > 0 && coordinator_join_check_data(c, node))
         bump_revision(c);
     if (coordinator_world_can_include(c, node, now_ms))
         regroup_nodes(c, node, "is back, and is taken in", now_ms);
@@ -511,12 +511,12 @@ static void reply_end(struct coordinator *c, struct coordinator_node *node,
                       struct message_reply *reply)
 {
     ASSERT(c->is_ended && !c->is_running);
-    coordinator_admission_refuse(reply, c->end_st);
+    coordinator_join_refuse(reply, c->end_st);
     text_copy(reply->text, sizeof reply->text, c->why);
     if (node)
         node->is_end_sent = true;
     if (c->is_node0_wrong && node != c->nodes)
-        coordinator_admission_wait_for_node0(c, reply);
+        coordinator_join_wait_for_node0(c, reply);
 }
 
 void coordinator_make_reply(struct coordinator *c, int node_id,
@@ -528,7 +528,7 @@ void coordinator_make_reply(struct coordinator *c, int node_id,
     bool is_holder =
         message_is_same(node->incarnation, incarnation) && !coordinator_is_absent(node);
     reply_init(c, sequence, reply);
-    if (coordinator_admission_is_refused(node, incarnation, reply))
+    if (coordinator_join_is_refused(node, incarnation, reply))
         return;
     if (is_holder && node->state == CLUSTER_NODE_LEFT) {
         reply->is_leave_confirmed = true;
@@ -559,23 +559,22 @@ void coordinator_on_heartbeat(struct coordinator *c, const struct message_heartb
 {
     ASSERTF(heartbeat->node_id >= 0, "node %d", heartbeat->node_id);
     reply_init(c, heartbeat->sequence, reply);
-    if (join && !coordinator_admission_settings(c, heartbeat, join, reply))
+    if (join && !coordinator_join_check_settings(c, heartbeat, join, reply))
         return;
     if (heartbeat->node_id >= c->config.nodes_n) {
-        coordinator_admission_refuse(reply, ST_DISAGREE);
+        coordinator_join_refuse(reply, ST_DISAGREE);
         text_format(reply->text, sizeof reply->text, "NODE_ID %d, but N_NODES is %d on node 0",
                     heartbeat->node_id, c->config.nodes_n);
         return;
     }
-    if (coordinator_admission_is_refused(&c->nodes[heartbeat->node_id], heartbeat->incarnation,
-                                         reply))
+    if (coordinator_join_is_refused(&c->nodes[heartbeat->node_id], heartbeat->incarnation, reply))
         return;
     if (c->is_ended &&
         !message_is_same(c->nodes[heartbeat->node_id].incarnation, heartbeat->incarnation)) {
         reply_end(c, heartbeat->node_id == 0 ? c->nodes : NULL, reply);
         return;
     }
-    if (!coordinator_admission_is_member(c, heartbeat, join, now_ms, reply))
+    if (!coordinator_join_is_member(c, heartbeat, join, now_ms, reply))
         return;
     apply_heartbeat(c, &c->nodes[heartbeat->node_id], heartbeat, now_ms);
     coordinator_make_reply(c, heartbeat->node_id, heartbeat->incarnation, heartbeat->sequence,

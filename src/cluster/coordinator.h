@@ -8,7 +8,7 @@
  *
  * The terms:
  *
- *   member        a process that was admitted as one node; message_incarnation identifies it
+ *   member        a process that joined as one node; message_incarnation identifies it
  *   place         the one membership of a NODE_ID, held by one process until that process is lost
  *                 or, with min_nodes, leaves
  *   readiness     a member's report that all its workers wait for the next generation, with their
@@ -117,7 +117,7 @@ void coordinator_make_reply(struct coordinator *c, int node_id,
                             struct message_reply *reply);
 /* coordinator_is_end_sent — returns true if no member still has to be sent the end of the job:
  * every member has left or was sent the reason, or the other nodes wait for another node 0
- * (coordinator_admission_wait_for_node0). Then this process may stop. */
+ * (coordinator_join_wait_for_node0). Then this process may stop. */
 bool coordinator_is_end_sent(struct coordinator *c);
 
 /* coordinator_world — writes the world of this generation to *out; the caller adds the secret.

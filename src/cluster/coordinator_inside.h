@@ -14,7 +14,7 @@ struct coordinator_node {
     int64_t pid;
     int64_t sequence;   /* the highest number received from this incarnation */
     int64_t generation; /* the highest generation in its message of joining */
-    int64_t admitted_ms, last_message_ms;
+    int64_t joined_ms, last_message_ms;
     int64_t last_leased_ms;       /* the last message that renewed its lease */
     int64_t disconnected_ms;      /* its last connection was closed; -1: it has one */
     int64_t lag_ms;               /* its longest stall lately, by its own report */
@@ -67,7 +67,7 @@ struct coordinator {
     bool is_node0_wrong;
     /* Addresses of nodes 0 and 1 in the first world: later addresses must have the same data. */
     struct cluster_address first[2];
-    int reference_id; /* the reference of coordinator_admission_check_data, while worlds_n is 0 */
+    int reference_id; /* the reference of coordinator_join_check_data, while worlds_n is 0 */
     int worlds_n;     /* worlds that this process has made */
     int left_n, stop;
     struct restart_budget budget;
@@ -133,12 +133,12 @@ int coordinator_nodes_absent(const struct coordinator *c, char *out, size_t cap)
 /* coordinator_nodes_refresh_missing — brings `missing` up to date. */
 void coordinator_nodes_refresh_missing(struct coordinator *c);
 
-/* coordinator_admission_check_data — compares the data of a node that has become ready, while the
+/* coordinator_join_check_data — compares the data of a node that has become ready, while the
  * job waits for nodes for a later generation. A node whose data differ from the job's is refused
  * and counts as lost; the others wait for one with the right data. Before the first generation it
  * is unknown which node is wrong; there the workers compare, and end the job. Returns true if a
  * node was refused. */
-bool coordinator_admission_check_data(struct coordinator *c, struct coordinator_node *node);
+bool coordinator_join_check_data(struct coordinator *c, struct coordinator_node *node);
 
 /* coordinator_world_is_ready — returns true if the next generation may begin: every node that it
  * has to wait for is ready, and there are enough nodes. */
@@ -164,32 +164,31 @@ const struct coordinator_node *coordinator_world_find_outside(const struct coord
 /* coordinator_world_describe — writes "2 of 3 nodes (0, 2)". */
 void coordinator_world_describe(const struct coordinator *c, char *out, size_t cap);
 
-/* coordinator_admission_settings — compares the settings of a node that requests to join. All nodes
- * run the same job, or none does:
+/* coordinator_join_check_settings — compares the settings of a node that requests to join. All
+ * nodes run the same job, or none does:
  *   - before the first generation a difference ends the job, because it is unknown which node is
  *     wrong;
  *   - later only the newcomer is refused, which may be this node 0: the others then wait for
  *     another.
  * false: refused, with the reason in the reply. */
-bool coordinator_admission_settings(struct coordinator *c,
-                                    const struct message_heartbeat *heartbeat,
-                                    const struct message_join *join, struct message_reply *reply);
-/* coordinator_admission_is_refused — returns true if this incarnation was refused before; the
- * reason is in the reply. */
-bool coordinator_admission_is_refused(const struct coordinator_node *node,
-                                      struct message_incarnation incarnation,
-                                      struct message_reply *reply);
-/* coordinator_admission_is_member — returns true if the message comes from the process that holds
- * the node's place, or has just received it. false: the reply has the sender's next action. */
-bool coordinator_admission_is_member(struct coordinator *c,
+bool coordinator_join_check_settings(struct coordinator *c,
                                      const struct message_heartbeat *heartbeat,
-                                     const struct message_join *join, int64_t now_ms,
-                                     struct message_reply *reply);
-/* coordinator_admission_wait_for_node0 — writes the reply to a member of a job that this node 0, a
+                                     const struct message_join *join, struct message_reply *reply);
+/* coordinator_join_is_refused — returns true if this incarnation was refused before; the
+ * reason is in the reply. */
+bool coordinator_join_is_refused(const struct coordinator_node *node,
+                                 struct message_incarnation incarnation,
+                                 struct message_reply *reply);
+/* coordinator_join_is_member — returns true if the message comes from the process that holds
+ * the node's place, or has just received it. false: the reply has the sender's next action. */
+bool coordinator_join_is_member(struct coordinator *c, const struct message_heartbeat *heartbeat,
+                                const struct message_join *join, int64_t now_ms,
+                                struct message_reply *reply);
+/* coordinator_join_wait_for_node0 — writes the reply to a member of a job that this node 0, a
  * new process with other settings, cannot lead: wait for another node 0. */
-void coordinator_admission_wait_for_node0(const struct coordinator *c, struct message_reply *reply);
-/* coordinator_admission_refuse — writes a reply that ends the sender with st; the caller adds the
+void coordinator_join_wait_for_node0(const struct coordinator *c, struct message_reply *reply);
+/* coordinator_join_refuse — writes a reply that ends the sender with st; the caller adds the
  * text. */
-void coordinator_admission_refuse(struct message_reply *reply, enum status st);
+void coordinator_join_refuse(struct message_reply *reply, enum status st);
 
 #endif

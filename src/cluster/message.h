@@ -41,7 +41,7 @@ static inline bool message_is_same(struct message_incarnation a, struct message_
     return a.hi == b.hi && a.lo == b.lo;
 }
 
-/* The fields that a process adds to its heartbeat until it is admitted. */
+/* The fields that a process adds to its heartbeat until it has joined. */
 struct message_join {
     int64_t protocol;
     int nodes_n, workers_n;
@@ -140,7 +140,7 @@ void message_write_world_request(struct text *out, int node_id,
 void message_write_world(struct text *out, const struct cluster_world *world);
 
 /* Readers accept bytes of any content: ST_BAD_DATA with a reason. If the protocol differs, only
- * protocol, node_id and host are read, and has_join is set, so that the admission reports the
+ * protocol, node_id and host are read, and has_join is set, so that the coordinator reports the
  * difference. */
 enum status message_read_heartbeat(const char *bytes, size_t n, struct message_body *out);
 enum status message_read_reply(const char *bytes, size_t n, struct message_reply *out);

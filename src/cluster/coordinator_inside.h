@@ -6,7 +6,7 @@
 #include "cluster/log_queue.h"
 #include "net/loop_lag.h"
 
-/* The place of one node, and the process that holds it (incarnation). */
+/* One NODE_ID, and the process that holds it (incarnation). */
 struct coordinator_node {
     enum cluster_node_state state;
     struct message_incarnation incarnation;
@@ -32,11 +32,11 @@ struct coordinator_node {
     /* refused because its data differ from the job's; why: the reason */
     struct message_incarnation refused;
     char why[384];
-    /* The process that held the place before, and its readiness that was used. Messages of it may
+    /* The process that held the NODE_ID before, and its readiness that was used. Messages of it may
      * arrive even after the next process is gone. */
     struct message_incarnation before;
     int64_t before_used;
-    struct message_incarnation newcomer; /* requests this place while the holder may still live */
+    struct message_incarnation newcomer; /* requests the NODE_ID while the holder may still live */
     int64_t newcomer_ms;
 };
 
@@ -180,7 +180,7 @@ bool coordinator_join_is_refused(const struct coordinator_node *node,
                                  struct message_incarnation incarnation,
                                  struct message_reply *reply);
 /* coordinator_join_is_member — returns true if the message comes from the process that holds
- * the node's place, or has just received it. false: the reply has the sender's next action. */
+ * the NODE_ID, or has just received it. false: the reply has the sender's next action. */
 bool coordinator_join_is_member(struct coordinator *c, const struct message_heartbeat *heartbeat,
                                 const struct message_join *join, int64_t now_ms,
                                 struct message_reply *reply);

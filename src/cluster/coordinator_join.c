@@ -1,5 +1,6 @@
 /* coordinator_join — which process joins as which node, and whether a node that returns has the
- * data of the job; see coordinator_inside.h. Must not know sockets, or how data are compared: config.is_same_data does that. */
+ * data of the job; see coordinator_inside.h. Must not know sockets, or how data are compared:
+ * config.is_same_data does that. */
 #include "base/assert.h"
 #include "cluster/coordinator_inside.h"
 #include "cluster/node_diff.h"
@@ -84,8 +85,8 @@ static void add_member(struct coordinator *c, struct coordinator_node *node,
                   node->host, (long long)node->pid, is_back ? "is back" : "joined");
 }
 
-/* Refuses the sender because another process holds the place and is alive. The sender was a member
- * that was cut off, or it is a second process with the same NODE_ID. */
+/* Refuses the sender because another process holds the NODE_ID and is alive. The sender was a
+ * member that was cut off, or it is a second process with the same NODE_ID. */
 static void refuse_second(const struct coordinator_node *node,
                           const struct message_heartbeat *heartbeat, struct message_reply *reply)
 {
@@ -100,7 +101,7 @@ static void refuse_second(const struct coordinator_node *node,
                              "own MASTER_PORT");
 }
 
-/* Returns true if this process may use the place. If another one holds it, the sender waits until
+/* Returns true if this process may use the NODE_ID. If another one holds it, the sender waits until
  * the holder sends a message (then it is alive, and the sender is refused) or is lost. */
 static bool is_vacant(struct coordinator *c, struct coordinator_node *node,
                       const struct message_heartbeat *heartbeat, int64_t now_ms,

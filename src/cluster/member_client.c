@@ -12,7 +12,7 @@
 
 #define HOLD_MS 1000   /* the longest time that node 0 holds a heartbeat */
 #define ANSWER_MS 3000 /* the longest time until the reply after that */
-/* before the next request to join, while another process may hold the place */
+/* before the next request to join, while another process may hold the NODE_ID */
 #define WAIT_MS 300
 #define BACK_OFF_MS 100
 #define BACK_OFF_MS_MAX 2000

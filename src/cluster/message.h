@@ -92,7 +92,7 @@ struct message_heartbeat {
 enum message_answer {
     MESSAGE_ANSWER_MEMBER, /* a member: the rest of the reply is valid */
     MESSAGE_ANSWER_JOIN,   /* unknown: request to join */
-    /* another process may still hold its place: request to join again later */
+    /* another process may still hold its NODE_ID: request to join again later */
     MESSAGE_ANSWER_WAIT,
     MESSAGE_ANSWER_END /* it must end: st, text */
 };

@@ -273,7 +273,7 @@ static enum status parts_check(struct corpus *corpus, const struct corpus_config
     return st;
 }
 
-static enum status parts_place(struct corpus *corpus, const struct corpus_config *config)
+static enum status join_parts(struct corpus *corpus, const struct corpus_config *config)
 {
     int64_t at = 0;
     for (int64_t i = 0; i < corpus->parts_n; i++) {
@@ -361,7 +361,7 @@ enum status corpus_open(const struct corpus_config *config, struct corpus **out)
     TRY_OR(find_files(config, &corpus->files), out_close);
     TRY_OR(parts_open(corpus, config), out_close);
     TRY_OR(parts_check(corpus, config), out_close);
-    TRY_OR(parts_place(corpus, config), out_close);
+    TRY_OR(join_parts(corpus, config), out_close);
     TRY_OR(compute_fingerprint(corpus), out_close);
     const char *data = config->data;
     char count[32];

@@ -249,8 +249,8 @@ static enum status read_alignment(const struct scan *scan, size_t *out)
     return ST_OK;
 }
 
-/* place_all — finds the bytes of all tensors, and sorts them by name. */
-static enum status place_all(struct scan *scan)
+/* locate_all — finds the bytes of all tensors, and sorts them by name. */
+static enum status locate_all(struct scan *scan)
 {
     struct gguf *out = scan->out;
     size_t alignment = ALIGNMENT_USUAL, end = 0, skip;
@@ -342,7 +342,7 @@ static enum status read_all(struct scan *scan)
                         (int)(out->value[i].key_n < 80 ? out->value[i].key_n : 80),
                         out->value[i].key);
     TRY(read_tensors(scan, tensors_n));
-    return place_all(scan);
+    return locate_all(scan);
 }
 
 enum status gguf_parse(const uint8_t *bytes, size_t n, const char *what, struct gguf *out)

@@ -209,7 +209,7 @@ static enum status audit_checkpoint(struct audit *a, const cJSON *root)
     TRY(json_get_hex(root, "state", &c.state));
     TRY(check_generation(a, c.generation));
     struct ledger_audit *out = a->out;
-    /* Finds the place of the step. Entries come nearly in order. */
+    /* Finds the position of the step. Entries come nearly in order. */
     int at = out->checkpoints_n;
     while (at > 0 && out->checkpoint[at - 1].step >= c.step)
         at--;

@@ -1,7 +1,7 @@
 /* measure_memory — memory of a device for the arguments of measured work, and work that measures
  * the memory itself.
  *
- * Repeated work uses arguments from another place each time, by turns all over the memory. So
+ * Repeated work uses arguments from another address each time, by turns all over the memory. So
  * caches hold as little of them as in a training step, where other operations run in between. Must
  * not know which rates are good. */
 #ifndef CONVOY_MEASURE_MEMORY_H

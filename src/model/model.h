@@ -205,7 +205,7 @@ struct model_acts; /* transformer/transformer.h */
  * and in the stream's order. A tensor of all ranks is equal shares, in the order of ranks. elems
  * counts the larger of the two tensors.
  *   gather       *all = the shares of all ranks, in the memory to which *all points; own may be at
- *                its place there. One rank: *all = own.
+ *                its offset there. One rank: *all = own.
  *   scatter_sum  own = this rank's share of the sum of `in` over the ranks; `in` is then undefined.
  *                One rank: own is `in`.
  *   sum          x = its sum over `copies` neighbours (param.h: tensor_copies); the same bits on

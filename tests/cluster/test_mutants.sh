@@ -17,7 +17,7 @@ a longer lease that was promised is cut short|coordinator|s/now_ms - node->lease
 a closed connection is a loss without delay|coordinator|s/^            COORDINATOR_DISCONNECTED_MS + coordinator_nodes_lag(c, node)) {/            0) {/
 generations do not grow|coordinator|s/ = ++c->generation;/ = c->generation += !c->generation;/
 a new node 0 does not adopt the generation|coordinator|s/    if (heartbeat->generation > c->generation) {/    if (0) {/
-a second process takes a place that is held|coordinator_join|s/^    if (coordinator_is_absent(node) || node->has_departed)$/    if (node != NULL)/
+a second process gets a NODE_ID that is held|coordinator_join|s/^    if (coordinator_is_absent(node) || node->has_departed)$/    if (node != NULL)/
 old messages are taken as new|coordinator|s/    if (heartbeat->sequence > node->sequence) {/    if (heartbeat->sequence > 0) {/
 a loss that a member reports is ignored|coordinator|s/heartbeat->lost == c->generation : heartbeat->lost == 0/heartbeat->lost == -1 : heartbeat->lost == 0/
 a loss during a recovery takes another restart|restart_budget|s/    counts->restarts += counts->losses == 0;/    counts->restarts++;/

@@ -70,7 +70,7 @@ static enum status lay_out(struct comm_two_level *two_level, const struct comm_c
     return ST_OK;
 }
 
-/* Uses this rank's part, which is finished already, in place, or copies it to its place in the
+/* Uses this rank's part, which is finished already, in place, or copies it to its range in the
  * rail. */
 static void copy_own_part(struct comm_two_level *two_level, const struct comm_call *call)
 {

@@ -12,8 +12,8 @@
  * overwrites its values of phase p in phase p+2 has seen all ranks arrive at p+1, so no rank still
  * reads them.
  *
- * The block holds no addresses, so processes may map it at different places. A buffer is identified
- * by its offset from a base address; 0: other ranks cannot see it.
+ * The block holds no addresses, so processes may map it at different addresses. A buffer is
+ * identified by its offset from a base address; 0: other ranks cannot see it.
  *
  * A rank whose call fails sets its `failed` flag. It then waits until no rank is reading buffers,
  * because its own may be freed once the call has returned. */

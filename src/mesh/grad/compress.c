@@ -367,7 +367,7 @@ static enum status encode_parts(struct grad_compress *q, const struct bucket *p,
     return ST_OK;
 }
 
-/* Decodes the message of rank `from`, the packed part of rank `part`, to its place in q->recv. */
+/* Decodes the message of rank `from`, the packed part of rank `part`, to its slot in q->recv. */
 static enum status decode_part(struct grad_compress *q, const struct bucket *p, int from, int part,
                                int64_t bytes)
 {

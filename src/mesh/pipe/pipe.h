@@ -81,7 +81,8 @@ enum pipe_plan_kind {
 
 /* The actions.
  *   RECV  begins to receive the input of `op` from stage `peer`
- *   COPY  waits for that message and moves it to its place; the next message of its direction may
+ *   COPY  waits for that message and moves it to its destination; the next message of its direction
+ *   may
  *         follow
  *   RUN   runs `op` itself
  *   SEND  begins to send the result of `op` to stage `peer`

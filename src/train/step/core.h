@@ -185,7 +185,7 @@ void step_shards_shorten(struct step_config *c, int64_t samples);
  * rebalancing; also without shards. Only for tests. */
 void step_shards_share(const struct step_config *config, int ranks, int rank, int64_t *first_out,
                        int64_t *samples_out);
-/* step_shards_bind — sets the place to which *p writes gradients, and whether it adds to them.
+/* step_shards_bind — sets the memory to which *p writes gradients, and whether it adds to them.
  * Without shards it has no effect. */
 void step_shards_bind(const struct step_core *s, int64_t first, struct pass *p);
 

@@ -173,7 +173,7 @@ static enum status set_direction(const struct muon *m, const struct store_local_
     return dev_copy(m->stream, g.data, u.data, bytes);
 }
 
-/* copy_matrix — Copies a matrix between its place in a tensor and rows of its own. */
+/* copy_matrix — Copies a matrix between its range of a tensor and rows of its own. */
 static enum status copy_matrix(const struct muon *m, const struct param_matrix *matrix,
                                struct tensor whole, struct tensor own, bool is_back)
 {

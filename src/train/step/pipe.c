@@ -147,8 +147,8 @@ enum status step_pipe_plan(struct step_core *s, struct arena arena[STEP_ARENA_N]
 
 /* ---- life ---- */
 
-/* place_params — Copies the offsets of the stage's table to a chunk's table. */
-static void place_params(struct param_table *chunk, const struct param_table *stage)
+/* copy_offsets — Copies the offsets of the stage's table to a chunk's table. */
+static void copy_offsets(struct param_table *chunk, const struct param_table *stage)
 {
     for (int i = 0; i < chunk->params_n; i++) {
         int at = 0;
@@ -167,8 +167,8 @@ enum status step_pipe_open(struct step_core *s)
     s->pipe->line = s->mesh.pipeline;
     store_bind(s->store, &pass);
     for (int i = 0; i < s->pipe->pipe.chunks; i++) {
-        place_params(&s->pipe->chunk[i].table, pass.table);
-        place_params(&s->pipe->chunk[i].grads, pass.grad_table);
+        copy_offsets(&s->pipe->chunk[i].table, pass.table);
+        copy_offsets(&s->pipe->chunk[i].grads, pass.grad_table);
     }
     return step_pipe_ends_open(s);
 }

@@ -55,7 +55,7 @@ static struct step_micro micro_of(const struct run *run, struct pipe_op op)
                                .is_check = run->is_check};
 }
 
-/* pass_at — Returns the pass of an op that runs now. at: its place in data flow. */
+/* pass_at — Returns the pass of an op that runs now. at: its position in data flow. */
 static struct pass pass_at(const struct run *run, struct pipe_op op, int at)
 {
     struct pass p = pass_of(run, op);
@@ -64,7 +64,7 @@ static struct pass pass_at(const struct run *run, struct pipe_op op, int at)
     return p;
 }
 
-/* ends_at — Returns the place after all ops. */
+/* ends_at — Returns the position after all ops. */
 static int ends_at(const struct run *run) { return 2 * run->p->pipe.stages * run->p->pipe.chunks; }
 
 /* Numbers the passes forward through all chunks of all stages, and back. */

@@ -155,14 +155,14 @@ static void theirs(enum kind kind, const struct shape *s, int64_t n, float *w, f
 }
 
 /* Weights of layer l as the model keeps them: one after the other, behind the embedding. */
-static int64_t weight_place(const struct shape *s, int layer)
+static int64_t weight_offset(const struct shape *s, int layer)
 {
-    int64_t place = 0;
+    int64_t offset = 0;
     if (s->out == VOCAB)
         return 0;
     for (const struct shape *t = shapes; t != s; t++)
-        place += t->in * t->out;
-    return (int64_t)VOCAB * WIDTH + layer * (int64_t)12 * WIDTH * WIDTH + place;
+        offset += t->in * t->out;
+    return (int64_t)VOCAB * WIDTH + layer * (int64_t)12 * WIDTH * WIDTH + offset;
 }
 
 /* Times one product over weights that are not in cache (another layer's each time); seconds a
@@ -172,7 +172,7 @@ static double time_one(enum kind kind, const struct shape *s, int64_t n, int lib
     int repeats = s->out == VOCAB ? 1 : LAYERS;
     int64_t start = clock_ns();
     for (int l = 0; l < repeats; l++) {
-        float *w = weights + weight_place(s, l), *dw = grads + weight_place(s, l);
+        float *w = weights + weight_offset(s, l), *dw = grads + weight_offset(s, l);
         if (lib < 2)
             ours(kind, s, n, w, dw, lib == 1);
         else
@@ -242,8 +242,8 @@ static double step_seconds(int64_t n, int lib)
     for (int l = 0; l < LAYERS; l++)
         for (int s = 0; s < 4; s++)
             lib < 2
-                ? ours(FWD, &shapes[s], n, weights + weight_place(&shapes[s], l), NULL, lib == 1)
-                : theirs(FWD, &shapes[s], n, weights + weight_place(&shapes[s], l), NULL);
+                ? ours(FWD, &shapes[s], n, weights + weight_offset(&shapes[s], l), NULL, lib == 1)
+                : theirs(FWD, &shapes[s], n, weights + weight_offset(&shapes[s], l), NULL);
     for (int64_t row = 0; row < n; row += HEAD_ROWS)
         for (enum kind kind = FWD; kind <= BWD_W; kind++) {
             int64_t rows = n - row < HEAD_ROWS ? n - row : HEAD_ROWS;
@@ -253,8 +253,8 @@ static double step_seconds(int64_t n, int lib)
     for (int l = LAYERS - 1; l >= 0; l--)
         for (int s = 3; s >= 0; s--)
             for (enum kind kind = BWD_X; kind <= BWD_W; kind++) {
-                float *w = weights + weight_place(&shapes[s], l),
-                      *dw = grads + weight_place(&shapes[s], l);
+                float *w = weights + weight_offset(&shapes[s], l),
+                      *dw = grads + weight_offset(&shapes[s], l);
                 lib < 2 ? ours(kind, &shapes[s], n, w, dw, lib == 1)
                         : theirs(kind, &shapes[s], n, w, dw);
             }

@@ -345,7 +345,7 @@ TEST(graphs_are_operations_one_by_one)
     close_rig(&rig);
 }
 
-/* A closed stream's place is used again only when its work is known to be done. */
+/* A closed stream's slot is used again only when its work is known to be done. */
 TEST(many_streams_follow_each_other)
 {
     struct rig rig = open_rig();

@@ -1,5 +1,5 @@
 /* part_map — the parts of a model, of all architectures, give and take the whole: every
- * element has its place, ranges may begin and end anywhere, and what does not fit is refused. */
+ * element has its offset, ranges may begin and end anywhere, and what does not fit is refused. */
 #include "mesh/part_map.h"
 
 #include "harness.h"

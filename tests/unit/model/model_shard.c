@@ -1,4 +1,4 @@
-/* model_shard — the parts of a model are the whole: names, places and initial values of all
+/* model_shard — the parts of a model are the whole: names, offsets and initial values of all
  * architectures, for ranks of a tensor group and stages of a pipeline; which parts are refused. */
 #include "model/model.h"
 
@@ -32,7 +32,7 @@ struct assembled {
     int *times;
 };
 
-/* Each run of a part's tensor to its place in the whole. */
+/* Each run of a part's tensor to its range of the whole. */
 static void put_param(struct assembled *g, const struct param_table *t, int i)
 {
     const struct param *own = &t->param[i];

@@ -16,7 +16,7 @@ ROWS
 }
 rows_copy() {
     cat <<'ROWS'
-a rank keeps the wrong one's slice in a ring|peer_copy/choice|s/find_partner(world, rank, RING - 1)/find_partner(world, rank, 1)/
+a rank keeps the wrong one's slice in a ring|peer_copy/choice|s/find_in_ring(world, rank, RING - 1)/find_in_ring(world, rank, 1)/
 a rank keeps its own slice twice|peer_copy/choice|s/node ^ 1 : first/node : first/
 another rank's slice is taken|peer_copy/choice|s/ \&\& offer->slot\[i\].rank == slice_rank \&\&$/ \&\&/
 a step with lost slices is whole|peer_copy/choice|s/        missing_n++;/        ;/

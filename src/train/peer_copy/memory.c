@@ -27,7 +27,7 @@ struct slot {
 };
 struct peer_copy_head {
     uint64_t magic, fingerprint;
-    int64_t slot_bytes[PEER_COPY_HOLDINGS], history;
+    int64_t slot_bytes[PEER_COPY_KINDS], history;
     int64_t suspect_history, suspect_step; /* peer_copy_offer */
     struct slot slot[PEER_COPY_SLOTS];
 };
@@ -36,11 +36,11 @@ struct peer_copy_head {
 /* Returns the size of a slot in whole pages. */
 static int64_t slot_stride(int64_t slot_bytes) { return (slot_bytes + PAGE - 1) / PAGE * PAGE; }
 
-int64_t peer_copy_memory_bytes(const int64_t slot_bytes[PEER_COPY_HOLDINGS])
+int64_t peer_copy_memory_bytes(const int64_t slot_bytes[PEER_COPY_KINDS])
 {
     int64_t bytes = HEAD_BYTES;
-    for (int holding = 0; holding < PEER_COPY_HOLDINGS; holding++)
-        bytes += PEER_COPY_BUFFERS * slot_stride(slot_bytes[holding]);
+    for (int kind = 0; kind < PEER_COPY_KINDS; kind++)
+        bytes += PEER_COPY_BUFFERS * slot_stride(slot_bytes[kind]);
     return bytes;
 }
 
@@ -179,9 +179,9 @@ static bool is_older(const struct peer_copy_stamp *a, const struct peer_copy_sta
     return a->history != b->history ? a->history < b->history : a->step < b->step;
 }
 
-int peer_copy_memory_oldest(const struct peer_copy_memory *m, int holding)
+int peer_copy_memory_oldest(const struct peer_copy_memory *m, int kind)
 {
-    const int first = holding * PEER_COPY_BUFFERS, second = first + 1;
+    const int first = kind * PEER_COPY_BUFFERS, second = first + 1;
     if (!is_complete(m, first) || !is_complete(m, second))
         return is_complete(m, first) ? second : first;
     return is_older(&m->head->slot[first].stamp, &m->head->slot[second].stamp) ? first : second;

@@ -210,7 +210,7 @@ int64_t store_slice_elems_of(const struct param_table *table, int ranks, int par
     return elems;
 }
 
-/* runs_within — calls take with the runs of elements [first, end) of the table, which lie at
+/* runs_within — calls on_run with the runs of elements [first, end) of the table, which lie at
  * slice_at. */
 static enum status runs_within(const struct param_table *table, int64_t first, int64_t end,
                                int64_t slice_at,

@@ -33,24 +33,23 @@ void measure_memory_close(struct measure_memory *memory);
 enum status measure_memory_fill(const struct measure_memory *memory, enum dtype dtype);
 
 /* The arguments of one turn: the end of the used memory. Begins as {.memory = …}. */
-struct measure_cursor {
+struct measure_args {
     const struct measure_memory *memory;
     int64_t at, shared_at;
 };
 /* Returns a tensor after the earlier ones; the caller compares the end with the memory. */
-struct tensor measure_memory_alloc(struct measure_cursor *t, int64_t elems, enum dtype dtype);
+struct tensor measure_memory_alloc(struct measure_args *t, int64_t elems, enum dtype dtype);
 /* Returns a tensor of parameters or gradients, in the shared memory if there is any. */
-struct tensor measure_memory_alloc_shared(struct measure_cursor *t, int64_t elems,
-                                          enum dtype dtype);
+struct tensor measure_memory_alloc_shared(struct measure_args *t, int64_t elems, enum dtype dtype);
 
 struct measure_turns {
     const struct measure_memory *memory;
     int64_t bytes, shared_bytes, n, shared_n, at;
 };
 /* Makes turns of the size of `t`. Returns false if the memory is too small for one. */
-bool measure_memory_turns(const struct measure_cursor *t, struct measure_turns *out);
+bool measure_memory_turns(const struct measure_args *t, struct measure_turns *out);
 /* Returns the next turn, from which tensors are allocated. */
-struct measure_cursor measure_memory_next(struct measure_turns *turns);
+struct measure_args measure_memory_next(struct measure_turns *turns);
 
 /* Work on two tensors of fp32 numbers; for a copy either may lie in host memory. */
 struct measure_memory_run {

@@ -12,7 +12,7 @@ static enum status run_backward(struct stream *s, const struct op_table *op,
 /* Each function below allocates the arguments of one run from t. op NULL: it runs nothing, to
  * measure the memory that a run needs. */
 
-static enum status run_forward(struct measure_cursor *t, const struct measure_product *p,
+static enum status run_forward(struct measure_args *t, const struct measure_product *p,
                                const struct op_table *op)
 {
     struct tensor x = measure_memory_alloc(t, p->n * p->in, p->dtype),
@@ -22,7 +22,7 @@ static enum status run_forward(struct measure_cursor *t, const struct measure_pr
     return op ? op->matmul_fwd(t->memory->stream, &fwd) : ST_OK;
 }
 
-static enum status run_layer(struct measure_cursor *t, const struct measure_product *p,
+static enum status run_layer(struct measure_args *t, const struct measure_product *p,
                              const struct op_table *op)
 {
     int64_t n = p->n, in = p->in, o = p->out;
@@ -47,7 +47,7 @@ struct block {
     struct matmul_bwd_w bwd_w[2];
 };
 
-static struct block allocate_block(struct measure_cursor *t, const struct measure_product *p)
+static struct block allocate_block(struct measure_args *t, const struct measure_product *p)
 {
     int64_t n = p->n, in = p->in, o = p->out;
     struct tensor x = measure_memory_alloc(t, n * in, p->dtype),
@@ -73,7 +73,7 @@ static struct block allocate_block(struct measure_cursor *t, const struct measur
                   {.dw = d_down, .x = act, .dy = y, .n = n, .in = o, .out = in}}};
 }
 
-static enum status run_block_forward(struct measure_cursor *t, const struct measure_product *p,
+static enum status run_block_forward(struct measure_args *t, const struct measure_product *p,
                                      const struct op_table *op)
 {
     const struct block block = allocate_block(t, p);
@@ -82,7 +82,7 @@ static enum status run_block_forward(struct measure_cursor *t, const struct meas
     return ST_OK;
 }
 
-static enum status run_head(struct measure_cursor *t, const struct measure_product *p,
+static enum status run_head(struct measure_args *t, const struct measure_product *p,
                             const struct op_table *op)
 {
     /* Rows of logits begin at whole cache lines, as in training: else AVX2 needs a fifth more. */
@@ -122,7 +122,7 @@ static enum status run_head(struct measure_cursor *t, const struct measure_produ
     return run_backward(s, op, &bwd_x, &bwd_w);
 }
 
-static enum status (*const first_run[])(struct measure_cursor *t, const struct measure_product *p,
+static enum status (*const first_run[])(struct measure_args *t, const struct measure_product *p,
                                         const struct op_table *op) = {
     [MEASURE_PRODUCT_FORWARD] = run_forward,
     [MEASURE_PRODUCT_LAYER] = run_layer,
@@ -141,7 +141,7 @@ double measure_product_flops(const struct measure_product *product)
 int64_t measure_product_bytes(const struct measure_product *product)
 {
     const struct measure_memory none = {0};
-    struct measure_cursor t = {.memory = &none};
+    struct measure_args t = {.memory = &none};
     (void)first_run[product->kind](&t, product, NULL);
     return t.at;
 }
@@ -149,7 +149,7 @@ int64_t measure_product_bytes(const struct measure_product *product)
 bool measure_product_open(const struct measure_product *product,
                           const struct measure_memory *memory, struct measure_product_run *out)
 {
-    struct measure_cursor t = {.memory = memory};
+    struct measure_args t = {.memory = memory};
     (void)first_run[product->kind](&t, product, NULL);
     out->product = *product;
     return measure_memory_turns(&t, &out->turns);
@@ -159,7 +159,7 @@ enum status measure_product_work(void *run)
 {
     struct measure_product_run *r = run;
     const struct op_table *op = dev_op(r->turns.memory->dev);
-    struct measure_cursor t = measure_memory_next(&r->turns);
+    struct measure_args t = measure_memory_next(&r->turns);
     TRY(first_run[r->product.kind](&t, &r->product, op));
     if (r->product.kind != MEASURE_PRODUCT_BLOCK)
         return ST_OK;

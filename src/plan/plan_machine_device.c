@@ -72,7 +72,7 @@ struct attention {
     struct attention_bwd bwd;
 };
 
-static void lay_attention(struct measure_cursor *t, const struct attention_run *r,
+static void lay_attention(struct measure_args *t, const struct attention_run *r,
                           struct attention *out)
 {
     const int64_t h = ATTENTION_ELEMS / r->d, row = 3 * h * r->d, elems = r->tokens * h * r->d;
@@ -99,7 +99,7 @@ static void lay_attention(struct measure_cursor *t, const struct attention_run *
 static enum status run_attention(void *arg)
 {
     struct attention_run *r = arg;
-    struct measure_cursor t = measure_memory_next(&r->turns);
+    struct measure_args t = measure_memory_next(&r->turns);
     const struct op_table *op = dev_op(t.memory->dev);
     struct attention a;
     lay_attention(&t, r, &a);
@@ -112,7 +112,7 @@ static enum status run_attention(void *arg)
 static enum status attention_rate(const struct plan_machine *m, int64_t tokens, int64_t d,
                                   double *rate_out, double *flops_out, double *seconds_out)
 {
-    struct measure_cursor t = {.memory = &m->memory};
+    struct measure_args t = {.memory = &m->memory};
     struct attention_run r = {.tokens = tokens, .d = d, .dtype = m->dtype};
     struct attention a;
     struct op_cost fwd, bwd;
@@ -184,7 +184,7 @@ static enum status run_adamw(void *arg)
 /* Lays out an update. Returns false if there is not enough memory. */
 static bool make_adamw(const struct measure_memory *memory, int64_t elems, struct adamw_run *out)
 {
-    struct measure_cursor t = {.memory = memory};
+    struct measure_args t = {.memory = memory};
     out->memory = memory;
     out->span = (struct optim_span){.elems = elems};
     out->adamw = (struct adamw){.spans = &out->span,
@@ -250,7 +250,7 @@ struct between_run {
     struct measure_turns turns;
 };
 
-static void lay_between(struct measure_cursor *t, const struct between_run *r, struct between *out)
+static void lay_between(struct measure_args *t, const struct between_run *r, struct between *out)
 {
     const enum dtype dtype = r->dtype;
     int64_t n = r->n, c = r->c, f = 4 * c, v = 16 * c;
@@ -280,7 +280,7 @@ static void lay_between(struct measure_cursor *t, const struct between_run *r, s
 static enum status run_between(void *arg)
 {
     struct between_run *r = arg;
-    struct measure_cursor t = measure_memory_next(&r->turns);
+    struct measure_args t = measure_memory_next(&r->turns);
     struct between b;
     lay_between(&t, r, &b);
 #define BETWEEN_RUN(op, field) TRY(dev_op(t.memory->dev)->op(t.memory->stream, &b.field));
@@ -293,7 +293,7 @@ static enum status run_between(void *arg)
 static enum status time_between(const struct plan_machine *m, int64_t n, int64_t c,
                                 double *bytes_out, double *seconds_out)
 {
-    struct measure_cursor t = {.memory = &m->memory};
+    struct measure_args t = {.memory = &m->memory};
     struct between_run r = {.n = n, .c = c, .dtype = m->dtype};
     struct between b;
     lay_between(&t, &r, &b);

@@ -77,20 +77,19 @@ void multiple_choice_get(const struct multiple_choice *m, int64_t i,
 /* ---- building ---- */
 
 /* The origin of a question, for messages. */
-struct location {
+struct entry {
     const char *what; /* "question" or "line" */
     int64_t number;
 };
 
-static enum status fail_at(const struct multiple_choice *m, const struct location *at,
-                           const char *why)
+static enum status fail_at(const struct multiple_choice *m, const struct entry *at, const char *why)
 {
     return FAIL(ST_BAD_DATA, "%s: %s %lld %s; make the file again", m->config->path, at->what,
                 (long long)at->number, why);
 }
 
-static enum status begin_row(struct multiple_choice *m, const struct location *at,
-                             int64_t endings_n, int64_t label)
+static enum status begin_row(struct multiple_choice *m, const struct entry *at, int64_t endings_n,
+                             int64_t label)
 {
     if (endings_n < 2 || endings_n > MULTIPLE_CHOICE_ENDINGS_MAX)
         return FAIL(ST_BAD_DATA, "%s: %s %lld has %lld ending%s, expected 2 to %d", m->config->path,
@@ -106,7 +105,7 @@ static enum status begin_row(struct multiple_choice *m, const struct location *a
 }
 
 /* add_part — turns the last n ids into the context or one ending of the last question. */
-static enum status add_part(struct multiple_choice *m, const struct location *at, int64_t n)
+static enum status add_part(struct multiple_choice *m, const struct entry *at, int64_t n)
 {
     const uint32_t *ids = (const uint32_t *)m->ids.data + (m->ids.n - n);
     if (n == 0)
@@ -147,7 +146,7 @@ static int32_t read_word(struct words *w)
     return value;
 }
 
-static enum status read_ids(struct multiple_choice *m, const struct location *at, struct words *w)
+static enum status read_ids(struct multiple_choice *m, const struct entry *at, struct words *w)
 {
     int64_t n = w->n > 0 ? read_word(w) : 0;
     if (n > w->n)
@@ -160,7 +159,7 @@ static enum status read_ids(struct multiple_choice *m, const struct location *at
 
 static enum status read_question(struct multiple_choice *m, int64_t i, struct words *w)
 {
-    struct location at = {"question", i};
+    struct entry at = {"question", i};
     const struct words begin = *w;
     if (w->n < 6)
         return fail_at(m, &at, "is cut off");
@@ -250,7 +249,7 @@ static int64_t label_of(const cJSON *item)
 }
 
 /* check_label — refuses an item that is no label; begin_row refuses numbers out of range. */
-static enum status check_label(const struct multiple_choice *m, const struct location *at,
+static enum status check_label(const struct multiple_choice *m, const struct entry *at,
                                const cJSON *item)
 {
     char *shown;
@@ -270,7 +269,7 @@ static enum status check_label(const struct multiple_choice *m, const struct loc
 }
 
 /* add_text — adds the context, or one ending. */
-static enum status add_text(struct multiple_choice *m, const struct location *at, const char *text,
+static enum status add_text(struct multiple_choice *m, const struct entry *at, const char *text,
                             size_t n, bool is_context)
 {
     const struct tokenizer *tokenizer = m->config->tokenizer;
@@ -285,8 +284,7 @@ static enum status add_text(struct multiple_choice *m, const struct location *at
     return add_part(m, at, (int64_t)ids_n);
 }
 
-static enum status add_ending(struct multiple_choice *m, const struct location *at,
-                              const cJSON *item)
+static enum status add_ending(struct multiple_choice *m, const struct entry *at, const cJSON *item)
 {
     char text[LINE_BYTES_MAX / 64];
     const char *ending = cJSON_IsString(item) ? item->valuestring : "";
@@ -300,7 +298,7 @@ static enum status add_ending(struct multiple_choice *m, const struct location *
     return add_text(m, at, text, n + 1, false);
 }
 
-static enum status add_line(struct multiple_choice *m, const struct location *at, const cJSON *line)
+static enum status add_line(struct multiple_choice *m, const struct entry *at, const cJSON *line)
 {
     const cJSON *context = find_member(line, context_names),
                 *endings = find_member(line, endings_names),
@@ -317,7 +315,7 @@ static enum status add_line(struct multiple_choice *m, const struct location *at
 
 static enum status parse_line(struct multiple_choice *m, const char *text, size_t n, int64_t number)
 {
-    struct location at = {"line", number};
+    struct entry at = {"line", number};
     char what[FILE_PATH_MAX + 32];
     cJSON *line;
     if (n > LINE_BYTES_MAX)

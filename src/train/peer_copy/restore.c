@@ -98,10 +98,10 @@ static enum status replicate_slices(struct peer_copy *copy, int own_slot)
 
 /* ---- another number of ranks ---- */
 
-/* broadcast_label — Broadcasts the description of a slice's slot. bytes: expected size of the
+/* share_label — Broadcasts the description of a slice's slot. bytes: expected size of the
  * slice. */
-static enum status broadcast_label(struct peer_copy *copy, int rank, int64_t bytes,
-                                   struct peer_copy_label *out)
+static enum status share_label(struct peer_copy *copy, int rank, int64_t bytes,
+                               struct peer_copy_label *out)
 {
     const struct peer_copy_chosen *chosen = &copy->chosen[rank];
     *out = (struct peer_copy_label){0};
@@ -125,7 +125,7 @@ static enum status pass_slice(struct peer_copy *copy, const struct state *slice,
     const int64_t each = state_describe(slice, 0, 0).elems,
                   elems = each * state_count(slice, false);
     struct peer_copy_label label;
-    TRY(broadcast_label(copy, slice->rank, elems * (int64_t)sizeof *buffer, &label));
+    TRY(share_label(copy, slice->rank, elems * (int64_t)sizeof *buffer, &label));
     peer_copy_memory_sum_begin(&copy->memory, &label.stamp);
     for (int64_t at = 0, n; at < elems; at += n) {
         const int64_t left = each - at % each; /* elements left in the part */

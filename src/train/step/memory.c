@@ -70,9 +70,8 @@ static enum status allocate_arenas(struct step *s)
     }
     TRY(step_memory_arenas(s, s->arena));
     for (int i = 0; i < STEP_ARENA_N; i++) {
-        ASSERTF(s->arena[i].used_bytes == planned[i].used_bytes,
-                "arena %s: planned %zu allocated %zu", name[i], planned[i].used_bytes,
-                s->arena[i].used_bytes);
+        ASSERTF(s->arena[i].used_bytes == planned[i].used_bytes, "arena %s: planned %zu has %zu",
+                name[i], planned[i].used_bytes, s->arena[i].used_bytes);
         arena_seal(&s->arena[i]);
     }
     return ST_OK;

@@ -117,8 +117,8 @@ __global__ void __launch_bounds__(THREADS) optim_tiles(Rule rule, struct tiles t
 }
 
 /* Adds spans from *at on until the next one does not fit; *blocks: the blocks that they need. */
-static void take_spans(const struct optim_span *spans, int64_t spans_n, int64_t *at,
-                       struct tiles *t, int64_t *blocks)
+static void add_spans(const struct optim_span *spans, int64_t spans_n, int64_t *at, struct tiles *t,
+                      int64_t *blocks)
 {
     *blocks = 0;
     t->n = 0;
@@ -143,7 +143,7 @@ static int launch_spans(const struct cuda *cuda, const Rule &rule, const struct 
     for (int64_t at = 0; at < spans_n;) {
         struct tiles t = {};
         int64_t blocks, before = at;
-        take_spans(spans, spans_n, &at, &t, &blocks);
+        add_spans(spans, spans_n, &at, &t, &blocks);
         if (at == before)
             return CUDA_REFUSAL_SHAPE; /* one span of more blocks than a launch has */
         if (blocks > 0)

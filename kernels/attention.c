@@ -55,7 +55,7 @@ static int64_t attention_first_key(struct tensor first_key, int64_t b, int64_t t
 }
 
 /* Positions of the rows of query head bh % H of sample bh / H. */
-struct attention_place {
+struct attention_view {
     int64_t q, k, v;            /* elements before the head's first row; k, v: in kv, if present */
     int64_t q_stride, k_stride; /* from row to row */
     int64_t rows;               /* queries of a sample */
@@ -63,14 +63,14 @@ struct attention_place {
 };
 
 /* Computes the positions of a head. shape: T, H, K, D. */
-static struct attention_place attention_place(enum attention_layout layout, bool has_kv, int64_t bh,
-                                              const int64_t shape[4],
-                                              const struct attention_runs *own)
+static struct attention_view attention_view(enum attention_layout layout, bool has_kv, int64_t bh,
+                                            const int64_t shape[4],
+                                            const struct attention_runs *own)
 {
     int64_t h = shape[1], hk = shape[2], d = shape[3], b = bh / h, head = bh % h / (h / hk);
     struct attention_row row = attention_row_of(layout, h, hk, d),
                          key = has_kv ? attention_kv_row_of(layout, hk, d) : row;
-    struct attention_place x = {.rows = attention_rows(own, shape[0]), .out_stride = h * d};
+    struct attention_view x = {.rows = attention_rows(own, shape[0]), .out_stride = h * d};
     x.q_stride = row.row, x.k_stride = key.row;
     x.q = b * x.rows * row.row + bh % h * row.head;
     x.k = b * shape[0] * key.row + key.k + head * key.head;
@@ -79,9 +79,9 @@ static struct attention_place attention_place(enum attention_layout layout, bool
     x.lse = bh * x.rows;
     return x;
 }
-#define ATTENTION_PLACE(a, bh)                                                                    \
-    attention_place((a)->layout, (a)->kv.data, bh, (int64_t[4]){(a)->t, (a)->h, (a)->hk, (a)->d}, \
-                    &(a)->own)
+#define ATTENTION_VIEW(a, bh)                                                                    \
+    attention_view((a)->layout, (a)->kv.data, bh, (int64_t[4]){(a)->t, (a)->h, (a)->hk, (a)->d}, \
+                   &(a)->own)
 
 void attention_fwd_plain(const struct cpu *cpu, const struct attention_fwd *a)
 {
@@ -89,7 +89,7 @@ void attention_fwd_plain(const struct cpu *cpu, const struct attention_fwd *a)
     double *p = (double *)(void *)cpu->shared;
     ASSERTF((size_t)a->t * sizeof *p <= CPU_SHARED_BYTES, "%lld tokens", (long long)a->t);
     for (int64_t bh = 0; bh < a->b * a->h; bh++) {
-        struct attention_place x = ATTENTION_PLACE(a, bh);
+        struct attention_view x = ATTENTION_VIEW(a, bh);
         const uint8_t *mask =
             a->mask.data ? (const uint8_t *)a->mask.data + bh / a->h * a->t : NULL;
         float *out = (float *)a->out.data + x.out, *lse = (float *)a->lse.data + x.lse;
@@ -114,8 +114,8 @@ void attention_decode_plain(const struct cpu *cpu, const struct attention_decode
     double *p = (double *)(void *)cpu->shared;
     ASSERTF((size_t)a->t * sizeof *p <= CPU_SHARED_BYTES, "%lld tokens", (long long)a->t);
     for (int64_t bh = 0; bh < a->b * a->h; bh++) {
-        struct attention_place x =
-            attention_place(a->layout, false, bh, (int64_t[4]){a->t, a->h, a->hk, a->d}, &all);
+        struct attention_view x =
+            attention_view(a->layout, false, bh, (int64_t[4]){a->t, a->h, a->hk, a->d}, &all);
         attention_softmax(p, qkv + x.q + last * x.q_stride, qkv + x.k, x.k_stride, NULL, 0, last,
                           a->d);
         attention_values((float *)a->out.data + bh * a->d, p, qkv + x.v, x.k_stride, a->t, a->d);
@@ -129,7 +129,7 @@ struct attention_head {
     const uint8_t *mask;
     double *dk_sum, *dv_sum; /* T·D each */
     int64_t b, drop_head;
-    struct attention_place at;
+    struct attention_view at;
 };
 
 /* One query, row `row`, of the backward pass:
@@ -138,7 +138,7 @@ struct attention_head {
 static void attention_bwd_query(const struct attention_bwd *a, const struct attention_head *x,
                                 int64_t row)
 {
-    const struct attention_place *at = &x->at;
+    const struct attention_view *at = &x->at;
     const float *q = x->q + row * at->q_stride, *dout = x->dout + row * at->out_stride;
     float *dq = x->dq + row * at->q_stride;
     double root = sqrt((double)a->d),
@@ -167,7 +167,7 @@ static void attention_bwd_query(const struct attention_bwd *a, const struct atte
 static struct attention_head attention_head_of(const struct cpu *cpu, const struct attention_bwd *a,
                                                int64_t bh)
 {
-    struct attention_place at = ATTENTION_PLACE(a, bh);
+    struct attention_view at = ATTENTION_VIEW(a, bh);
     const float *qkv = a->qkv.data, *kv = a->kv.data ? a->kv.data : qkv;
     float *dqkv = a->dqkv.data, *dkv = a->kv.data ? a->dkv.data : dqkv;
     struct attention_head x = {.b = bh / a->h,

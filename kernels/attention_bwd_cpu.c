@@ -3,9 +3,9 @@
  *
  * A task owns some query heads that read one key head of a sample: all of them if their queries fit
  * the second-level cache together. It processes keys block by block, with the queries that may
- * attend to them. The first task of a key head writes dk and dv to their final place. The results
- * of the other tasks wait in the shared memory, and are added in the order of heads. The shape
- * determines the order of every sum. */
+ * attend to them. The first task of a key head writes dk and dv to their final position. The
+ * results of the other tasks wait in the shared memory, and are added in the order of heads. The
+ * shape determines the order of every sum. */
 #include "kernels/attention.h"
 
 #include <math.h>
@@ -345,8 +345,8 @@ static void bwd_zero(const struct bwd_work *w, int64_t bh)
 static struct bwd_sums bwd_sums_of(const struct bwd_work *w, int64_t key_head, int64_t task)
 {
     struct bwd_head h = bwd_head_of(w, key_head * (w->a->h / w->a->hk), 0);
-    int64_t elems = h.x.t * h.x.d, place = (key_head - w->key_first) * (w->tasks - 1) + task - 1;
-    float *shared = (float *)(void *)w->cpu->shared + 2 * elems * place;
+    int64_t elems = h.x.t * h.x.d, slot = (key_head - w->key_first) * (w->tasks - 1) + task - 1;
+    float *shared = (float *)(void *)w->cpu->shared + 2 * elems * slot;
     return task > 0 ? (struct bwd_sums){shared, shared + elems, h.x.d, 1}
                     : (struct bwd_sums){h.dk, h.dv, h.x.k_stride, h.x.scale};
 }

@@ -99,7 +99,7 @@ sass: $(CU:%.cu=$(BUILD)/%_cu.o)
 	@tests/cuda/sass.pl compare tests/cuda/sass.tsv $(BUILD)/sass.new || echo 'sass: look at the lines above before you commit the table'
 	@mv $(BUILD)/sass.new tests/cuda/sass.tsv
 
-# The kernels by a second front end: clang makes PTX of them, which NVIDIA's assembler has to take. Nothing is linked or run. clang 22
+# The kernels by a second front end: clang makes PTX of them, which NVIDIA's assembler has to accept. Nothing is linked or run. clang 22
 # is the oldest that can read the headers of CUDA 13; it calls 13.0 newer than it knows.
 CLANG_CUDA ?= clang-22
 PTX_ARCH := sm_80

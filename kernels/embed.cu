@@ -128,7 +128,7 @@ static __global__ void embed_scan(struct lists l, int64_t v)
         l.start[v] = sums[threadIdx.x];
 }
 
-static __global__ void embed_gather(struct lists l, const int32_t *tokens, int64_t n)
+static __global__ void embed_list(struct lists l, const int32_t *tokens, int64_t n)
 {
     for (int64_t i = thread_first(); i < n; i += thread_step()) {
         int32_t row = row_of(l.own, tokens[i]);
@@ -251,7 +251,7 @@ static int embed_lists(const struct cuda *cuda, const struct embed_bwd *a, struc
                          l->used, v));
     CUDA_TRY(cuda_launch(embed_count, blocks, THREADS, 0, cuda->stream, *l, tokens, a->n));
     CUDA_TRY(cuda_launch(embed_scan, 1, 1024, 0, cuda->stream, *l, v));
-    CUDA_TRY(cuda_launch(embed_gather, blocks, THREADS, 0, cuda->stream, *l, tokens, a->n));
+    CUDA_TRY(cuda_launch(embed_list, blocks, THREADS, 0, cuda->stream, *l, tokens, a->n));
     return cuda_launch(embed_rank, blocks, THREADS, 0, cuda->stream, *l, tokens, a->n);
 }
 

@@ -108,9 +108,9 @@ static void gemm_cut(struct gemm *g)
     g->a_shared = (void *)g->cpu->shared;
 }
 
-/* gemm_place — computes the rows and columns of a part. Columns run fastest, so that A's block
+/* gemm_locate — computes the rows and columns of a part. Columns run fastest, so that A's block
  * stays in cache. Returns false if there is no such part. */
-static bool gemm_place(const struct gemm *g, int64_t part_i, struct gemm_part *p)
+static bool gemm_locate(const struct gemm *g, int64_t part_i, struct gemm_part *p)
 {
     int64_t m_parts = gemm_ceil(g->m_to - g->m_from, g->m_block);
     if (part_i >= m_parts * g->n_parts)
@@ -124,8 +124,8 @@ static bool gemm_place(const struct gemm *g, int64_t part_i, struct gemm_part *p
 
 /* ---- packing ---- */
 
-/* gemm_shared_place — returns the packed A of 32 rows in the block of k at k0. */
-static char *gemm_shared_place(const struct gemm *g, int64_t k0, int64_t row)
+/* gemm_shared_at — returns the packed A of 32 rows in the block of k at k0. */
+static char *gemm_shared_at(const struct gemm *g, int64_t k0, int64_t row)
 {
     int64_t rows = gemm_ceil(g->m_to - g->m_from, GEMM_NR) * GEMM_NR;
     int64_t blocks = gemm_ceil(gemm_min(g->k_block, g->k_to - k0), GEMM_STEP);
@@ -142,7 +142,7 @@ static void gemm_share(void *arg, int part_i, int thread_i)
     int64_t row = g->m_from + (int64_t)part_i * GEMM_NR;
     for (int64_t k0 = g->k_from; k0 < g->k_to; k0 += g->k_block) {
         int64_t k_end = gemm_min(k0 + g->k_block, g->k_to);
-        char *to = gemm_shared_place(g, k0, row);
+        char *to = gemm_shared_at(g, k0, row);
         for (int64_t k = k0; k < k_end; k += GEMM_STEP, to += GEMM_BLOCK)
             for (int t = 0; t < 2; t++)
                 gemm_pack_unit(&from, row, g->m_to - row, k, k_end - k, t, to);
@@ -189,7 +189,7 @@ static void gemm_look_ahead(struct gemm_part *p, int64_t col)
     int64_t n = p->n0 + col + GEMM_NR, k = p->k0, cols = p->n0 + p->cols - n;
     if (cols <= 0) {
         n = p->n0, cols = p->cols, k += g->k_block;
-        if (k >= g->k_to && gemm_place(g, p->next, &next))
+        if (k >= g->k_to && gemm_locate(g, p->next, &next))
             n = next.n0, cols = next.cols, k = g->k_from;
     }
     p->ahead = (struct gemm_ahead){0};
@@ -360,7 +360,7 @@ static void gemm_panel(struct gemm_part *p, int64_t col)
     gemm_look_ahead(p, col);
     for (int64_t row = 0; row < p->rows; row += GEMM_NR) {
         gemm_prefetch_begin(p, row, col);
-        gemm_tile(p, gemm_shared_place(g, p->k0, p->m0 + row), panel, steps);
+        gemm_tile(p, gemm_shared_at(g, p->k0, p->m0 + row), panel, steps);
         gemm_epilogue_begin(p, row, col, steps);
     }
     while (p->ahead.unit_i < p->ahead.units)
@@ -394,12 +394,12 @@ static void gemm_thread(void *arg, int part_i, int thread_i)
     struct gemm *g = arg;
     struct gemm_part p = {.g = g,
                           .workspace = (struct gemm_workspace *)(void *)g->cpu->scratch[thread_i]};
-    int64_t now = atomic_fetch_add_explicit(&g->taken, 1, memory_order_relaxed);
+    int64_t now = atomic_fetch_add_explicit(&g->claimed, 1, memory_order_relaxed);
 #ifdef CPU_AMX
     _tile_loadconfig(&gemm_tiles);
 #endif
-    while (gemm_place(g, now, &p)) {
-        p.next = atomic_fetch_add_explicit(&g->taken, 1, memory_order_relaxed);
+    while (gemm_locate(g, now, &p)) {
+        p.next = atomic_fetch_add_explicit(&g->claimed, 1, memory_order_relaxed);
         gemm_part_run(&p);
         now = p.next;
     }
@@ -415,7 +415,7 @@ static void gemm_slab(struct gemm *g)
     int64_t m_parts = gemm_ceil(g->m_to - g->m_from, g->m_block),
             threads = thread_pool_threads(g->cpu->pool);
     thread_pool_run(g->cpu->pool, (int)gemm_ceil(g->m_to - g->m_from, GEMM_NR), gemm_share, g);
-    atomic_store_explicit(&g->taken, 0, memory_order_relaxed);
+    atomic_store_explicit(&g->claimed, 0, memory_order_relaxed);
     thread_pool_run(g->cpu->pool, (int)gemm_min(threads, m_parts * g->n_parts), gemm_thread, g);
 }
 

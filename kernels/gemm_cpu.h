@@ -142,9 +142,9 @@ static void gemm_cut(struct gemm *g)
     g->n_parts = gemm_ceil(g->n, g->n_block);
 }
 
-/* gemm_place — computes the rows and columns of a part. Columns run fastest, so that A's block
+/* gemm_locate — computes the rows and columns of a part. Columns run fastest, so that A's block
  * stays in cache. Returns false if there is no such part. */
-static bool gemm_place(const struct gemm *g, int64_t part_i, struct gemm_part *p)
+static bool gemm_locate(const struct gemm *g, int64_t part_i, struct gemm_part *p)
 {
     if (part_i >= g->m_parts * g->n_parts)
         return false;
@@ -164,7 +164,7 @@ static void gemm_look_ahead(struct gemm_part *p, int64_t col)
     int64_t n = p->n0 + col + GEMM_NR, k = p->k0, cols = p->n0 + p->cols - n;
     if (cols <= 0) {
         n = p->n0, cols = p->cols, k += g->k_block;
-        if (k >= g->k_to && gemm_place(g, p->next, &next))
+        if (k >= g->k_to && gemm_locate(g, p->next, &next))
             n = next.n0, cols = next.cols, k = g->k_from;
     }
     p->ahead = (struct gemm_ahead){0};
@@ -293,9 +293,9 @@ static void gemm_totals_end(const struct gemm_part *p, float *to, int64_t from, 
         to[from + i] = (p->g->accumulates_sums ? to[from + i] : 0.0f) + totals[i];
 }
 
-/* gemm_shared_place — returns the packed A of a row (a multiple of GEMM_MR) in the block of k at
+/* gemm_shared_at — returns the packed A of a row (a multiple of GEMM_MR) in the block of k at
  * k0. */
-static float *gemm_shared_place(const struct gemm *g, int64_t k0, int64_t row)
+static float *gemm_shared_at(const struct gemm *g, int64_t k0, int64_t row)
 {
     int64_t rows = gemm_ceil(g->m, GEMM_MR) * GEMM_MR;
     return (float *)g->a_shared + (k0 - g->k_from) * rows +
@@ -313,10 +313,10 @@ static void gemm_share(void *arg, int part_i, int thread_i)
         int64_t k = gemm_min(g->k_block, g->k_to - k0);
         if (g->a_transposed)
             gemm_pack_a(g->a + k0 * g->a_step + row, g->a_step, rows, k,
-                        gemm_shared_place(g, k0, row));
+                        gemm_shared_at(g, k0, row));
         else
             gemm_pack_rows(g->a + row * g->a_step + k0, g->a_step, rows, k,
-                           gemm_shared_place(g, k0, row));
+                           gemm_shared_at(g, k0, row));
     }
 }
 
@@ -329,7 +329,7 @@ static void gemm_part_run(struct gemm_part *at)
     for (p.k0 = g->k_from; p.k0 < g->k_to; p.k0 += g->k_block) {
         p.k = gemm_min(g->k_block, g->k_to - p.k0);
         if (g->a_shared)
-            p.a = gemm_shared_place(g, p.k0, p.m0);
+            p.a = gemm_shared_at(g, p.k0, p.m0);
         else if (g->a_transposed)
             p.a =
                 gemm_pack_a(g->a + p.k0 * g->a_step + p.m0, g->a_step, p.rows, p.k, p.workspace->a);
@@ -356,9 +356,9 @@ static void gemm_thread(void *arg, int part_i, int thread_i)
     struct gemm *g = arg;
     struct gemm_part p = {.g = g,
                           .workspace = (struct gemm_workspace *)(void *)g->cpu->scratch[thread_i]};
-    int64_t now = atomic_fetch_add_explicit(&g->taken, 1, memory_order_relaxed);
-    while (gemm_place(g, now, &p)) {
-        p.next = atomic_fetch_add_explicit(&g->taken, 1, memory_order_relaxed);
+    int64_t now = atomic_fetch_add_explicit(&g->claimed, 1, memory_order_relaxed);
+    while (gemm_locate(g, now, &p)) {
+        p.next = atomic_fetch_add_explicit(&g->claimed, 1, memory_order_relaxed);
         gemm_part_run(&p);
         now = p.next;
     }
@@ -373,7 +373,7 @@ static void gemm_run(const struct cpu *cpu, struct gemm *g)
          g->k_from = g->k_to, g->k_to = gemm_min(g->k, g->k_to + slab)) {
         if (g->a_shared)
             thread_pool_run(cpu->pool, (int)gemm_ceil(g->m, GEMM_SHARE), gemm_share, g);
-        atomic_store_explicit(&g->taken, 0, memory_order_relaxed);
+        atomic_store_explicit(&g->claimed, 0, memory_order_relaxed);
         thread_pool_run(cpu->pool,
                         (int)gemm_min(thread_pool_threads(cpu->pool), g->m_parts * g->n_parts),
                         gemm_thread, g);

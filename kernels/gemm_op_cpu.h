@@ -51,7 +51,7 @@ struct gemm {
     int64_t m_from, m_to, k_from, k_to;
     /* A is read from packed panels: a_shared, or each part's own */
     bool a_packed;
-    atomic_llong taken; /* parts that threads have claimed so far */
+    atomic_llong claimed; /* parts that threads have claimed so far */
     /* the slab's A, packed, one block of k after the other; NULL: each part packs its own */
     void *a_shared;
 };

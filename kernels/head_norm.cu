@@ -10,7 +10,7 @@ constexpr int THREADS = 256;
 constexpr int64_t RUNS_MOST = 528; /* blocks of the backward pass: four for each of an H200's 132
                                       multiprocessors */
 
-/* A head of d elements in `lanes` lanes, a power of two: W elements from each of K places. */
+/* A head of d elements in `lanes` lanes, a power of two: W elements in each of K vectors. */
 struct heads {
     int64_t units, heads, stride; /* units: heads of all rows */
     int d, lanes;
@@ -149,10 +149,10 @@ __global__ void __launch_bounds__(THREADS, HEAD_BLOCKS<K * W>)
     }
 }
 
-/* head_places — calls run(width<W>, width<K>, lanes) for heads of d elements; beyond K·W = 32
+/* head_vectors — calls run(width<W>, width<K>, lanes) for heads of d elements; beyond K·W = 32
  * elements a lane, or 8 without 16-byte accesses, no kernel has the registers. */
 template <typename T, typename Run>
-static inline int head_places(int64_t d, bool is_aligned, Run run)
+static inline int head_vectors(int64_t d, bool is_aligned, Run run)
 {
     constexpr int W = WIDE<T>;
     int lanes = 1;
@@ -179,7 +179,7 @@ extern "C" int head_norm_fwd_cuda(const struct cuda *cuda, const struct head_nor
         using T = decltype(t);
         bool is_aligned = all_aligned<T>(a->d, {a->y.data, a->x.data, a->w.data}) &&
                           all_aligned<T>(a->stride, {a->x.data});
-        return head_places<T>(a->d, is_aligned, [&](auto w, auto k, int lanes) -> int {
+        return head_vectors<T>(a->d, is_aligned, [&](auto w, auto k, int lanes) -> int {
             struct heads h = {a->n * a->heads, a->heads, a->stride, (int)a->d, lanes, a->eps};
             int64_t blocks = ceil_div(h.units, THREADS / lanes);
             if (blocks > INT32_MAX)
@@ -198,7 +198,7 @@ static int head_norm_bwd_first(const struct cuda *cuda, const struct head_norm_b
 {
     bool is_aligned = all_aligned<T>(a->d, {a->dx.data, a->dy.data, a->x.data, a->w.data}) &&
                       all_aligned<T>(a->stride, {a->x.data});
-    return head_places<T>(a->d, is_aligned, [&](auto w, auto k, int lanes) -> int {
+    return head_vectors<T>(a->d, is_aligned, [&](auto w, auto k, int lanes) -> int {
         struct heads h = {a->n * a->heads, a->heads, a->stride, (int)a->d, lanes, a->eps};
         int64_t groups = THREADS / lanes, run = round_up(ceil_div(h.units, RUNS_MOST), groups),
                 runs = ceil_div(h.units, run);

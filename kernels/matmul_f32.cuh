@@ -21,9 +21,9 @@ struct matmul_side_f32 {
     int lines_n;
 };
 
-/* Returns the place of this thread's i-th element of a tile: neighbours in memory go to
+/* Returns the position of this thread's i-th element of a tile: neighbours in memory go to
  * neighbouring threads. */
-__device__ static inline void mf_place(const matmul_side_f32 &s, int i, int &line, int &k)
+__device__ static inline void mf_locate(const matmul_side_f32 &s, int i, int &line, int &k)
 {
     int at = (int)threadIdx.x + i * MF_THREADS;
     if (s.k_stride == 1)
@@ -37,7 +37,7 @@ __device__ static inline void mf_load(float (&x)[MF_EACH], const matmul_side_f32
 #pragma unroll
     for (int i = 0; i < MF_EACH; i++) {
         int line, k;
-        mf_place(s, i, line, k);
+        mf_locate(s, i, line, k);
         bool is_there = first_line + line < s.lines_n && first_k + k < k_n;
         x[i] =
             is_there ? s.data[(first_line + line) * s.line_stride + (first_k + k) * s.k_stride] : 0;
@@ -49,7 +49,7 @@ __device__ static inline void mf_put(float *tile, const float (&x)[MF_EACH],
 #pragma unroll
     for (int i = 0; i < MF_EACH; i++) {
         int line, k;
-        mf_place(s, i, line, k);
+        mf_locate(s, i, line, k);
         tile[k * MF_ROW + line] = x[i];
     }
 }

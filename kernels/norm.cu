@@ -12,7 +12,7 @@
 constexpr int WARPS = 8;
 constexpr int64_t C_MOST = INT32_MAX - 16 * WARP; /* a row's elements are counted in int */
 
-/* lane_row — a lane's elements of a row of c: W of them from each of K places, WARP·W apart. K 0:
+/* lane_row — a lane's elements of a row of c: W of them in each of K vectors, WARP·W apart. K 0:
  * they are read from memory in each pass. */
 template <typename T, int W, int K> struct lane_row {
     words<T, W> kept[K];
@@ -43,7 +43,7 @@ template <typename T, int W> struct lane_row<T, W, 0> {
     __device__ void forget_floats() {}
 };
 
-/* lane_each — calls run(k, i) for each of a lane's places: its number, and its first element. */
+/* lane_each — calls run(k, i) for each of a lane's vectors: its number, and its first element. */
 template <int W, int K, typename Run>
 __device__ static inline void lane_each(int lane, int c, Run run)
 {
@@ -58,22 +58,22 @@ __device__ static inline void lane_each(int lane, int c, Run run)
     }
 }
 
-/* norm_kept — calls run(width<K>) with the fewest places a lane that hold a row of c; 0: none
+/* norm_kept — calls run(width<K>) with the fewest vectors a lane that hold a row of c; 0: none
  * does. */
 template <typename T, int W, typename Run> static inline int norm_kept(int64_t c, Run run)
 {
     constexpr int F = W == 1 ? 0 : sizeof(T) / 2;
-    int64_t places = ceil_div(c, WARP * W);
+    int64_t vectors = ceil_div(c, WARP * W);
     if constexpr (F > 0) {
-        if (places <= F)
+        if (vectors <= F)
             return run(width<F>());
-        if (places <= 3 * F)
+        if (vectors <= 3 * F)
             return run(width<3 * F>());
-        if (places <= 4 * F)
+        if (vectors <= 4 * F)
             return run(width<4 * F>());
-        if (F == 1 && places <= 6)
+        if (F == 1 && vectors <= 6)
             return run(width < F == 1 ? 6 : 0 > ());
-        if (F == 1 && places <= 8)
+        if (F == 1 && vectors <= 8)
             return run(width < F == 1 ? 8 : 0 > ());
     }
     return run(width<0>());
@@ -206,7 +206,7 @@ template <typename T> struct norm_bwd_args {
 };
 
 /* Floats of a warp's copy of dw, or of db, in shared memory. Column i, the element j of lane l at
- * place k, is number (k·W + j)·WARP + l: each of a lane's is a constant away from the others, and
+ * vector k, is number (k·W + j)·WARP + l: each of a lane's is a constant away from the others, and
  * lanes meet different banks. */
 template <int W> __host__ __device__ static inline int norm_copy(int c)
 {

@@ -57,9 +57,9 @@ struct head_norm_fwd {
 
 /* head_norm_bwd — the gradients of head_norm_fwd; rstd is computed again.
  *   x̂ = x·rstd;  g = dy·w;  dx = rstd·(g - x̂·mean_D(g·x̂));  dw (+)= Σ_n Σ_h dy·x̂
- * out  dx  replaced, at the places of the heads; may be dy
+ * out  dx  replaced, at the positions of the heads; may be dy
  *      dw (D)  added to when accumulate, else replaced
- * in   dy, x  at the same places · w (D) · eps  as in head_norm_fwd
+ * in   dy, x  at the same positions · w (D) · eps  as in head_norm_fwd
  * The order of the sum depends only on the shape. Tolerance to plain: nmse 1e-12. */
 struct head_norm_bwd {
     struct tensor dx, dw, dy, x, w;

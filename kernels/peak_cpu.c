@@ -131,8 +131,8 @@ static double peak_pass(const struct cpu *cpu, float *data, int64_t n, int repea
     for (int i = 0; i < repeats; i++) {
         int64_t start = clock_ns();
         thread_pool_run(cpu->pool, (int)((n + PEAK_PART - 1) / PEAK_PART), part, &p);
-        int64_t took = clock_ns() - start;
-        best = took < best ? took : best;
+        int64_t elapsed_ns = clock_ns() - start;
+        best = elapsed_ns < best ? elapsed_ns : best;
     }
     return (double)(best > 0 ? best : 1);
 }

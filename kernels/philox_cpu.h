@@ -122,10 +122,10 @@ static inline void philox_fill(const struct philox *p, uint64_t index, int64_t n
     while (i < n) {
         uint64_t at = index + (uint64_t)i;
         int64_t skip = (int64_t)(at % 4),
-                take = PHILOX_SOME - skip < n - i ? PHILOX_SOME - skip : n - i;
+                count = PHILOX_SOME - skip < n - i ? PHILOX_SOME - skip : n - i;
         philox_some(p, at / 4, words);
-        __builtin_memcpy(out + i, words + skip, (size_t)take * sizeof *out);
-        i += take;
+        __builtin_memcpy(out + i, words + skip, (size_t)count * sizeof *out);
+        i += count;
     }
 }
 
@@ -137,9 +137,9 @@ static inline void philox_scale(const struct dropout *d, uint64_t index, int64_t
     float keep = dropout_scale(d);
     struct philox p = philox_of(d->seed, d->stream);
     for (int64_t i = 0; i < n; i += 256) {
-        int64_t take = n - i < 256 ? n - i : 256;
-        philox_fill(&p, d->offset + index + (uint64_t)i, take, words);
-        for (int64_t j = 0; j < take; j++)
+        int64_t count = n - i < 256 ? n - i : 256;
+        philox_fill(&p, d->offset + index + (uint64_t)i, count, words);
+        for (int64_t j = 0; j < count; j++)
             scale[i + j] = words[j] < threshold ? 0.0f : keep;
     }
 }

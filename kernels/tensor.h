@@ -51,7 +51,7 @@ static inline struct tensor tensor_at(struct tensor t, int64_t elems)
 struct dropout {
     float p;
     uint64_t seed;
-    uint64_t stream; /* RAND_STREAM(DROPOUT, place); the seed differs from step to step */
+    uint64_t stream; /* RAND_STREAM(DROPOUT, site); the seed differs from step to step */
     uint64_t offset; /* global index of this pass's first element */
 };
 

@@ -12,7 +12,7 @@ void arena_init(struct arena *a, const char *name, void *base, size_t cap_bytes)
         .name = name, .base = base, .cap_bytes = base == NULL ? SIZE_MAX / 2 : cap_bytes};
 }
 
-void *arena_take(struct arena *a, size_t bytes)
+void *arena_alloc(struct arena *a, size_t bytes)
 {
     ASSERTF(!a->sealed, "arena %s is sealed, %zu bytes asked for", a->name, bytes);
     ASSERTF(bytes <= a->cap_bytes && arena_round(bytes) <= a->cap_bytes - a->used_bytes,

@@ -24,9 +24,9 @@ static inline size_t arena_round(size_t bytes)
  * only measure; allocations are NULL + offset and must not be touched, and cap_bytes does not
  * matter. */
 void arena_init(struct arena *a, const char *name, void *base, size_t cap_bytes);
-/* arena_take — returns the next allocation, ARENA_ALIGN-aligned. A full or sealed arena is an
+/* arena_alloc — returns the next allocation, ARENA_ALIGN-aligned. A full or sealed arena is an
  * ASSERT, because sizes are planned. */
-void *arena_take(struct arena *a, size_t bytes);
+void *arena_alloc(struct arena *a, size_t bytes);
 void arena_seal(struct arena *a);
 
 #endif

@@ -1,5 +1,5 @@
-/* assert — the crash report: the broken assertion, its place, the values, and the last notes of
- * this process.
+/* assert — the crash report: the broken assertion, its file and line, the values, and the last
+ * notes of this process.
  *
  * Works in a process in any state: no memory is allocated, no lock is held for long, output is
  * plain write(2) to stderr, and the end is _exit, so no other exit handler runs. Must not know the

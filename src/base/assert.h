@@ -2,8 +2,8 @@
  * every build.
  *
  * Files, settings, network and memory are never asserted; those FAIL(). A broken ASSERT prints the
- * expression, its place, the caller's values and the last notes of this process, then ends the
- * process with exit code 70. Must not know the computation of the program. */
+ * expression, its file and line, the caller's values and the last notes of this process, then ends
+ * the process with exit code 70. Must not know the computation of the program. */
 #ifndef CONVOY_BASE_ASSERT_H
 #define CONVOY_BASE_ASSERT_H
 

@@ -71,7 +71,7 @@ static enum status check_duplicates(const cJSON *node, const char *what)
 /* cJSON reports a lack of memory in the same way as damaged text. */
 static _Thread_local bool is_starved;
 
-static void *take_memory(size_t bytes)
+static void *allocate_memory(size_t bytes)
 {
     void *data = malloc(bytes);
     is_starved |= data == NULL;
@@ -80,7 +80,7 @@ static void *take_memory(size_t bytes)
 
 static void set_hooks(void)
 {
-    cJSON_Hooks hooks = {.malloc_fn = take_memory, .free_fn = free};
+    cJSON_Hooks hooks = {.malloc_fn = allocate_memory, .free_fn = free};
     cJSON_InitHooks(&hooks);
 }
 

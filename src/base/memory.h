@@ -11,9 +11,9 @@
 #include "base/status.h"
 
 /* Small memory: settings, plans, lists, objects. If it is missing, the process writes one sentence
- * with the place of the call and ends with exit code 75: nothing that it could do instead would
- * work, either. The memory of models and of files, and sizes that a peer or a file states, are
- * allocated with malloc and checked by the caller. All of it is freed with free(). Any thread.
+ * with the file and line of the call and ends with exit code 75: nothing that it could do instead
+ * would work, either. The memory of models and of files, and sizes that a peer or a file states,
+ * are allocated with malloc and checked by the caller. All of it is freed with free(). Any thread.
  *
  * memory_new: n objects of `bytes` bytes each, zeroed. memory_resize: data, which may be NULL, with
  * room for n objects; new ones are not zeroed. memory_text: a copy of a text. */

@@ -10,7 +10,7 @@
 
 /* The use of the numbers, in the upper bits of the Philox counter. A use with its own index space
  * adds its number to the low half: RAND_STREAM(INIT, param number), RAND_STREAM(DROPOUT, layer * 4
- * + place). */
+ * + site). */
 enum rand_use {
     RAND_USE_INIT = 1,
     RAND_USE_ORDER,

@@ -64,26 +64,25 @@ enum status status_fail_at(const char *file, int line, enum status st, const cha
     text_format_v(message, sizeof(message), fmt, args);
     va_end(args);
     text_copy(status_now.message, sizeof(status_now.message), message);
-    text_format(status_now.places, sizeof(status_now.places), "%s:%d", status_file_name(file),
-                line);
+    text_format(status_now.trace, sizeof(status_now.trace), "%s:%d", status_file_name(file), line);
     return st;
 }
 
 enum status status_trace_at(const char *file, int line, enum status st)
 {
-    size_t used = strlen(status_now.places);
-    text_format(status_now.places + used, sizeof(status_now.places) - used, "%s%s:%d",
+    size_t used = strlen(status_now.trace);
+    text_format(status_now.trace + used, sizeof(status_now.trace) - used, "%s%s:%d",
                 used == 0 ? "" : " < ", status_file_name(file), line);
     return st;
 }
 
 const char *status_message(void) { return status_now.message; }
-const char *status_trace(void) { return status_now.places; }
+const char *status_trace(void) { return status_now.trace; }
 
 void status_clear(void)
 {
     status_now.message[0] = 0;
-    status_now.places[0] = 0;
+    status_now.trace[0] = 0;
 }
 
 void status_save(struct status_saved *out) { *out = status_now; }

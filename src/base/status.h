@@ -2,9 +2,9 @@
  *
  * One list holds every code, its group and the exit code that schedulers act on. The function that
  * detects a failure writes the sentence with FAIL(): the failure, the values, and the next thing to
- * do. Its callers add only their place, with TRY(). The sentence stays in thread-local storage
- * until the next FAIL(). The command prints it once, at its end. Must not know where it is printed:
- * no logging and no exit here. */
+ * do. Its callers add only their file and line, with TRY(). The sentence stays in thread-local
+ * storage until the next FAIL(). The command prints it once, at its end. Must not know where it is
+ * printed: no logging and no exit here. */
 #ifndef CONVOY_BASE_STATUS_H
 #define CONVOY_BASE_STATUS_H
 
@@ -95,7 +95,7 @@ const char *status_file_name(const char *path);
 /* A copy of a thread's failure. */
 struct status_saved {
     char message[1024];
-    char places[512]; /* the trace */
+    char trace[512]; /* "file:line" of each function that returned the failure */
 };
 /* status_save — copies this thread's failure before a cleanup that may FAIL() again. */
 void status_save(struct status_saved *out);
@@ -106,7 +106,7 @@ void status_restore(const struct status_saved *saved);
  * check DATA", path, strerror(errno));` */
 #define FAIL(st, ...) status_fail_at(__FILE__, __LINE__, (st), __VA_ARGS__)
 
-/* TRY — returns a failure to the caller, with this place added. */
+/* TRY — returns a failure to the caller, with this file and line added. */
 #define TRY(x)                                                   \
     do {                                                         \
         enum status try_st_ = (x);                               \

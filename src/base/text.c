@@ -480,10 +480,10 @@ const char *text_format_count(char *out, size_t cap, double n)
         unit++;
     }
     double size = fabs(n);
-    int places = size >= 99.95 ? 0 : size >= 9.995 ? 1 : 2;
+    int decimals = size >= 99.95 ? 0 : size >= 9.995 ? 1 : 2;
     if (unit == 0 && n == floor(n))
-        places = 0;
-    text_format(out, cap, "%.*f%s", places, n, names[unit]);
+        decimals = 0;
+    text_format(out, cap, "%.*f%s", decimals, n, names[unit]);
     return out;
 }
 

@@ -113,13 +113,13 @@ static const struct check_row *first_failure(const struct check_rows *rows, int 
 
 const char *check_result_sentence(const struct check_row *row, char *out, size_t cap)
 {
-    char place[128] = "the job";
+    char where[128] = "the job";
     if (row->node >= 0 && row->peer >= 0)
-        text_format(place, sizeof place, "nodes %d and %d", row->node, row->peer);
+        text_format(where, sizeof where, "nodes %d and %d", row->node, row->peer);
     else if (row->node >= 0)
-        text_format(place, sizeof place, "node %d%s%s", row->node, row->subject[0] ? ", " : "",
+        text_format(where, sizeof where, "node %d%s%s", row->node, row->subject[0] ? ", " : "",
                     row->subject);
-    text_format(out, cap, "%s: %s: %s%s%s", place, row->name, row->why, row->remedy[0] ? "; " : "",
+    text_format(out, cap, "%s: %s: %s%s%s", where, row->name, row->why, row->remedy[0] ? "; " : "",
                 row->remedy);
     return out;
 }

@@ -8,7 +8,7 @@
  * The job runs in generations. In generation g all ranks of all nodes form one world, in the sense
  * of torch.distributed: a list of ranks with an address each.
  *
- *   join    every node is admitted; all agree on settings, version, model and data
+ *   join    every node joins; all agree on settings, version, model and data
  *   ready   each node has sent the comm addresses of its workers
  *   world   generation g begins: every node receives all addresses, the workers connect and train
  *   abort   generation g ends because a node or a worker was lost; all get ready again for g + 1
@@ -56,7 +56,7 @@
  *                         news
  *   member_client         other nodes: heartbeats and world requests to node 0, with back-off
  *   coordinator, member   the two state machines
- *     coordinator_admission     which process becomes a member; whether its data is the job's
+ *     coordinator_join     which process becomes a member; whether its data is the job's
  *     coordinator_world         which nodes a generation has, and when it may begin
  *     coordinator_nodes         each node: grace of its lease, signs of its death, the nodes that
  *                               the job waits for, rows of the status page
@@ -205,7 +205,7 @@ void cluster_close(struct cluster *cluster); /* accepts NULL */
 void cluster_ready(struct cluster *cluster, const struct cluster_address *mine, int workers_n);
 /* A worker of this node ended, or its comm failed. */
 struct cluster_loss {
-    int64_t generation; /* 0: before there was a world, or while the job gathers */
+    int64_t generation; /* 0: before there was a world, or while the job waits for nodes */
     int worker_i;       /* the worker that ended; -1: none did, only comm failed */
     int64_t step;       /* the last step that it published; -1: none */
     enum status st;
@@ -252,8 +252,8 @@ const char *cluster_cause(const struct cluster *cluster, int *rank_out);
 /* cluster_checkpoints — node 0: sets the number of checkpoints that the job has made, a count that
  * only grows. */
 void cluster_checkpoints(struct cluster *cluster, int64_t n);
-/* cluster_missing — while the job gathers, returns the nodes that are absent or not ready, as text;
- * else "". */
+/* cluster_missing — while the job waits for nodes, returns the nodes that are absent or not ready,
+ * as text; else "". */
 const char *cluster_missing(const struct cluster *cluster);
 
 /* cluster_generation — returns the highest generation that this node has received; 0: none yet; for

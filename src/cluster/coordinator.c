@@ -1,5 +1,5 @@
 /* coordinator — see coordinator.h. In this file: the state changes, the replies and the timeouts.
- * coordinator_admission.c decides on joining. Must not know sockets, clocks or processes. */
+ * coordinator_join.c decides on joining. Must not know sockets, clocks or processes. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +30,7 @@ struct coordinator *coordinator_open(const struct coordinator_config *config, in
     c->repeats = memory_new(ranks_n, sizeof *c->repeats);
     c->config = *config;
     c->config.min_nodes = config->min_nodes > 0 ? config->min_nodes : config->nodes_n;
-    c->opened_ms = c->gathering_ms = now_ms, c->generation_end_ms = INT64_MAX;
+    c->opened_ms = c->waiting_ms = now_ms, c->generation_end_ms = INT64_MAX;
     loop_lag_init(&c->lag, now_ms);
     c->step = c->budget.counts.first.step = -1;
     c->budget.restarts_max = config->max_restarts;
@@ -102,7 +102,7 @@ static void count_loss(struct coordinator *c, const struct restart_loss *loss, c
     c->is_cause_awaited = false;
     text_copy(c->cause, sizeof c->cause, why);
     c->cause_rank = loss->worker;
-    if (!restart_budget_take(&c->budget, loss, why, text, sizeof text))
+    if (!restart_budget_spend(&c->budget, loss, why, text, sizeof text))
         coordinator_end_job(c, loss->st, text);
     else if (c->budget.counts.losses == 1)
         log_queue_add(&c->log, true, "%s; restart %lld of %d", why,
@@ -124,12 +124,12 @@ static void stop_running(struct coordinator *c, int64_t now_ms)
         restart_budget_passed(&c->budget, c->step);
     c->is_running = false;
     c->cause[0] = 0;
-    c->gathering_ms = c->generation_end_ms = now_ms;
+    c->waiting_ms = c->generation_end_ms = now_ms;
 }
 
-/* Ends the running generation, or, while the job gathers, counts a loss that does not belong to the
- * last generation. is_cause false: the report shows only an effect of a loss. A rank reports that
- * its comm failed, or a node reports that it abandoned the generation. */
+/* Ends the running generation, or, while the job waits for nodes, counts a loss that does not
+ * belong to the last generation. is_cause false: the report shows only an effect of a loss. A rank
+ * reports that its comm failed, or a node reports that it abandoned the generation. */
 static void end_generation(struct coordinator *c, const struct restart_loss *loss, bool is_cause,
                            const char *why, int64_t now_ms)
 {
@@ -189,7 +189,7 @@ static void mark_lost(struct coordinator *c, struct coordinator_node *node, cons
     node->state = CLUSTER_NODE_LOST;
     node->ready = 0;
     node->disconnected_ms = node->data_closed_ms = -1;
-    if (c->is_running ? node->is_in_world : node->admitted_ms > c->generation_end_ms) {
+    if (c->is_running ? node->is_in_world : node->joined_ms > c->generation_end_ms) {
         end_generation(c, &loss, true, why, now_ms);
     } else {
         /* A loss in the generation that ended; it may be the cause of that end. */
@@ -197,7 +197,7 @@ static void mark_lost(struct coordinator *c, struct coordinator_node *node, cons
             count_loss(c, &loss, why);
         else
             log_queue_add(&c->log, true, "%s", why);
-        c->gathering_ms = c->is_running ? c->gathering_ms : now_ms;
+        c->waiting_ms = c->is_running ? c->waiting_ms : now_ms;
         bump_revision(c);
     }
 }
@@ -222,7 +222,7 @@ static void try_start_generation(struct coordinator *c, int64_t now_ms)
     }
     if (c->is_ended)
         return;
-    coordinator_world_take(c, now_ms);
+    coordinator_world_form(c, now_ms);
     ASSERTF(c->nodes[0].is_in_world && c->world_n >= c->config.min_nodes &&
                 c->world_n <= c->config.nodes_n,
             "a world of %d nodes, of %d to %d", c->world_n, c->config.min_nodes, c->config.nodes_n);
@@ -376,15 +376,15 @@ static void apply_ready(struct coordinator *c, struct coordinator_node *node,
         node->ready = 0;
     }
     c->has_missing_changed = c->has_missing_changed || node->ready != before;
-    if (node->ready != before && node->ready > 0 && coordinator_admission_check_data(c, node))
+    if (node->ready != before && node->ready > 0 && coordinator_join_check_data(c, node))
         bump_revision(c);
-    if (coordinator_world_takes_in(c, node, now_ms))
+    if (coordinator_world_can_include(c, node, now_ms))
         regroup_nodes(c, node, "is back, and is taken in", now_ms);
 }
 
 /* Ends the generation if a ready node outside it may be included now, because the generation has
  * finished its first step or has run for long enough. The next generation has the node. */
-static void take_in(struct coordinator *c, int64_t now_ms)
+static void include_ready_node(struct coordinator *c, int64_t now_ms)
 {
     const struct coordinator_node *node = coordinator_world_find_outside(c, now_ms);
     if (node)
@@ -479,7 +479,7 @@ static void apply_heartbeat(struct coordinator *c, struct coordinator_node *node
         apply_closed(c, node, heartbeat, now_ms);
         apply_ready(c, node, heartbeat, now_ms);
         if (is_first_step)
-            take_in(c, now_ms);
+            include_ready_node(c, now_ms);
         if (heartbeat->is_leaving)
             apply_leave(c, node, heartbeat, now_ms);
     }
@@ -511,12 +511,12 @@ static void reply_end(struct coordinator *c, struct coordinator_node *node,
                       struct message_reply *reply)
 {
     ASSERT(c->is_ended && !c->is_running);
-    coordinator_admission_refuse(reply, c->end_st);
+    coordinator_join_refuse(reply, c->end_st);
     text_copy(reply->text, sizeof reply->text, c->why);
     if (node)
         node->is_end_sent = true;
     if (c->is_node0_wrong && node != c->nodes)
-        coordinator_admission_wait_for_node0(c, reply);
+        coordinator_join_wait_for_node0(c, reply);
 }
 
 void coordinator_make_reply(struct coordinator *c, int node_id,
@@ -528,7 +528,7 @@ void coordinator_make_reply(struct coordinator *c, int node_id,
     bool is_holder =
         message_is_same(node->incarnation, incarnation) && !coordinator_is_absent(node);
     reply_init(c, sequence, reply);
-    if (coordinator_admission_is_refused(node, incarnation, reply))
+    if (coordinator_join_is_refused(node, incarnation, reply))
         return;
     if (is_holder && node->state == CLUSTER_NODE_LEFT) {
         reply->is_leave_confirmed = true;
@@ -559,23 +559,22 @@ void coordinator_on_heartbeat(struct coordinator *c, const struct message_heartb
 {
     ASSERTF(heartbeat->node_id >= 0, "node %d", heartbeat->node_id);
     reply_init(c, heartbeat->sequence, reply);
-    if (join && !coordinator_admission_settings(c, heartbeat, join, reply))
+    if (join && !coordinator_join_check_settings(c, heartbeat, join, reply))
         return;
     if (heartbeat->node_id >= c->config.nodes_n) {
-        coordinator_admission_refuse(reply, ST_DISAGREE);
+        coordinator_join_refuse(reply, ST_DISAGREE);
         text_format(reply->text, sizeof reply->text, "NODE_ID %d, but N_NODES is %d on node 0",
                     heartbeat->node_id, c->config.nodes_n);
         return;
     }
-    if (coordinator_admission_is_refused(&c->nodes[heartbeat->node_id], heartbeat->incarnation,
-                                         reply))
+    if (coordinator_join_is_refused(&c->nodes[heartbeat->node_id], heartbeat->incarnation, reply))
         return;
     if (c->is_ended &&
         !message_is_same(c->nodes[heartbeat->node_id].incarnation, heartbeat->incarnation)) {
         reply_end(c, heartbeat->node_id == 0 ? c->nodes : NULL, reply);
         return;
     }
-    if (!coordinator_admission_is_member(c, heartbeat, join, now_ms, reply))
+    if (!coordinator_join_is_member(c, heartbeat, join, now_ms, reply))
         return;
     apply_heartbeat(c, &c->nodes[heartbeat->node_id], heartbeat, now_ms);
     coordinator_make_reply(c, heartbeat->node_id, heartbeat->incarnation, heartbeat->sequence,
@@ -626,7 +625,7 @@ static void check_join_timeout(struct coordinator *c, int64_t now_ms)
 {
     char list[MESSAGE_TEXT_MAX - 256], why[MESSAGE_TEXT_MAX], span[32];
     if (c->is_running || c->is_ended || c->stop != 0 ||
-        now_ms - c->gathering_ms < c->config.join_timeout_ms || coordinator_world_is_enough(c))
+        now_ms - c->waiting_ms < c->config.join_timeout_ms || coordinator_world_is_enough(c))
         return;
     int n = coordinator_nodes_absent(c, list, sizeof list);
     if (n == 0)
@@ -661,7 +660,7 @@ void coordinator_tick(struct coordinator *c, int64_t now_ms)
         /* Logs a long stall. If it was as long as a lease, the members have abandoned the running
          * generation, so it ends here, too. */
         char why[128];
-        c->gathering_ms += lag_ms;
+        c->waiting_ms += lag_ms;
         const struct restart_loss loss = loss_of_node(c, c->nodes);
         text_format(why, sizeof why, "node 0 itself stalled for %.1f s", (double)lag_ms / 1e3);
         if (c->is_running && lag_ms >= c->config.peer_timeout_ms)
@@ -674,7 +673,7 @@ void coordinator_tick(struct coordinator *c, int64_t now_ms)
             check_silence(c, &c->nodes[i], now_ms);
     }
     if (c->config.min_nodes < c->config.nodes_n) { /* the wait for a node may have ended */
-        take_in(c, now_ms);
+        include_ready_node(c, now_ms);
         try_start_generation(c, now_ms);
     }
     check_join_timeout(c, now_ms);

@@ -8,9 +8,9 @@
  *
  * The terms:
  *
- *   member        a process that was admitted as one node; message_incarnation identifies it
- *   place         the one membership of a NODE_ID, held by one process until that process is lost
- *                 or, with min_nodes, leaves
+ *   member        a process that joined as one node; message_incarnation identifies it
+ *   NODE_ID       the number of a node, held by one process until that process is lost or, with
+ *                 min_nodes, leaves
  *   readiness     a member's report that all its workers wait for the next generation, with their
  *                 addresses and a number
  *   generation    a numbered period of training with one world, which is the list of all addresses
@@ -20,18 +20,18 @@
  *
  * The states of the job:
  *
- *   gathering     until all nodes are members and ready; with min_nodes, until every node that must
+ *   waiting       until all nodes are members and ready; with min_nodes, until every node that must
  *                 be waited for is ready (coordinator_world.c). Then the next generation begins
  *   running       until a member is lost or reports that it abandoned the generation; with
  *                 min_nodes also until a member leaves, or a node outside the world is to be
- *                 included. Then gathering
+ *                 included. Then waiting
  *   ended         all nodes have left, or the job failed; each member gets the reason in a reply
  *
  * The invariants (tests/cluster/test_sim.c checks them):
  *
  *   - Generation numbers only grow.
  *   - A world uses one readiness of each of its nodes. No readiness is used twice.
- *   - A process gets the place of another process only after the other process has certainly
+ *   - A process gets the NODE_ID of another process only after the other process has certainly
  *     abandoned its generation: its connections are closed, or its lease has ended. A member counts
  *     its lease from an earlier moment, so it abandons the generation before this process counts it
  *     as lost.
@@ -60,7 +60,7 @@
 
 /* A member that is silent for this long is suspect: shown and logged, but not lost. */
 #define COORDINATOR_SUSPECT_MS 3000
-/* When a second process requests a place, the holder counts as alive only if one of its messages
+/* When a second process requests a NODE_ID, the holder counts as alive only if one of its messages
  * arrives at least this long after that request. An earlier message may have been in flight. */
 #define COORDINATOR_PROOF_MS 500
 /* A member that has received no reply for this long (plus its grace) gets a reply, but no lease.
@@ -101,7 +101,7 @@ void coordinator_on_heartbeat(struct coordinator *c, const struct message_heartb
                               const struct message_join *join, int64_t now_ms,
                               struct message_reply *reply);
 /* coordinator_on_disconnect — handles the end of this member's last connection. Ignored if another
- * process holds the place. */
+ * process holds the NODE_ID. */
 void coordinator_on_disconnect(struct coordinator *c, int node_id,
                                struct message_incarnation incarnation, int64_t now_ms);
 /* coordinator_tick — finds silent nodes and timeouts. Call it every LOOP_LAG_TICK_MS. */
@@ -117,7 +117,7 @@ void coordinator_make_reply(struct coordinator *c, int node_id,
                             struct message_reply *reply);
 /* coordinator_is_end_sent — returns true if no member still has to be sent the end of the job:
  * every member has left or was sent the reason, or the other nodes wait for another node 0
- * (coordinator_admission_wait_for_node0). Then this process may stop. */
+ * (coordinator_join_wait_for_node0). Then this process may stop. */
 bool coordinator_is_end_sent(struct coordinator *c);
 
 /* coordinator_world — writes the world of this generation to *out; the caller adds the secret.

@@ -6,7 +6,7 @@
 #include "cluster/log_queue.h"
 #include "net/loop_lag.h"
 
-/* The place of one node, and the process that holds it (incarnation). */
+/* One NODE_ID, and the process that holds it (incarnation). */
 struct coordinator_node {
     enum cluster_node_state state;
     struct message_incarnation incarnation;
@@ -14,7 +14,7 @@ struct coordinator_node {
     int64_t pid;
     int64_t sequence;   /* the highest number received from this incarnation */
     int64_t generation; /* the highest generation in its message of joining */
-    int64_t admitted_ms, last_message_ms;
+    int64_t joined_ms, last_message_ms;
     int64_t last_leased_ms;       /* the last message that renewed its lease */
     int64_t disconnected_ms;      /* its last connection was closed; -1: it has one */
     int64_t lag_ms;               /* its longest stall lately, by its own report */
@@ -32,11 +32,11 @@ struct coordinator_node {
     /* refused because its data differ from the job's; why: the reason */
     struct message_incarnation refused;
     char why[384];
-    /* The process that held the place before, and its readiness that was used. Messages of it may
+    /* The process that held the NODE_ID before, and its readiness that was used. Messages of it may
      * arrive even after the next process is gone. */
     struct message_incarnation before;
     int64_t before_used;
-    struct message_incarnation newcomer; /* requests this place while the holder may still live */
+    struct message_incarnation newcomer; /* requests the NODE_ID while the holder may still live */
     int64_t newcomer_ms;
 };
 
@@ -51,12 +51,12 @@ struct coordinator {
     struct cluster_node *status_nodes; /* the result of coordinator_nodes */
     struct loop_lag lag;               /* lag of this process */
     int64_t revision, generation;
-    int64_t opened_ms, gathering_ms; /* this process began; it waits for nodes since */
-    int64_t generation_end_ms;       /* end of the last generation; INT64_MAX: none has ended */
-    int64_t world_generation;        /* the generation of `world`; 0: none yet */
-    int64_t world_begun_ms;          /* when it began */
-    bool has_stepped;                /* a node of `world` reports a step in that generation */
-    int64_t step;                    /* the highest step that such nodes report in it; -1: none */
+    int64_t opened_ms, waiting_ms; /* this process began; it waits for nodes since */
+    int64_t generation_end_ms;     /* end of the last generation; INT64_MAX: none has ended */
+    int64_t world_generation;      /* the generation of `world`; 0: none yet */
+    int64_t world_begun_ms;        /* when it began */
+    bool has_stepped;              /* a node of `world` reports a step in that generation */
+    int64_t step;                  /* the highest step that such nodes report in it; -1: none */
     bool is_running, is_ended;
     /* The state of `missing`: up to date, or as old as one tick if has_missing_changed, so that a
      * thousand nodes that join at the same time do not each make a list of the others. */
@@ -67,7 +67,7 @@ struct coordinator {
     bool is_node0_wrong;
     /* Addresses of nodes 0 and 1 in the first world: later addresses must have the same data. */
     struct cluster_address first[2];
-    int reference_id; /* the reference of coordinator_admission_check_data, while worlds_n is 0 */
+    int reference_id; /* the reference of coordinator_join_check_data, while worlds_n is 0 */
     int worlds_n;     /* worlds that this process has made */
     int left_n, stop;
     struct restart_budget budget;
@@ -133,12 +133,12 @@ int coordinator_nodes_absent(const struct coordinator *c, char *out, size_t cap)
 /* coordinator_nodes_refresh_missing — brings `missing` up to date. */
 void coordinator_nodes_refresh_missing(struct coordinator *c);
 
-/* coordinator_admission_check_data — compares the data of a node that has become ready, while the
- * job gathers for a later generation. A node whose data differ from the job's is refused and counts
- * as lost; the others wait for one with the right data. Before the first generation it is unknown
- * which node is wrong; there the workers compare, and end the job. Returns true if a node was
- * refused. */
-bool coordinator_admission_check_data(struct coordinator *c, struct coordinator_node *node);
+/* coordinator_join_check_data — compares the data of a node that has become ready, while the
+ * job waits for nodes for a later generation. A node whose data differ from the job's is refused
+ * and counts as lost; the others wait for one with the right data. Before the first generation it
+ * is unknown which node is wrong; there the workers compare, and end the job. Returns true if a
+ * node was refused. */
+bool coordinator_join_check_data(struct coordinator *c, struct coordinator_node *node);
 
 /* coordinator_world_is_ready — returns true if the next generation may begin: every node that it
  * has to wait for is ready, and there are enough nodes. */
@@ -149,47 +149,46 @@ bool coordinator_world_is_enough(const struct coordinator *c);
 bool coordinator_world_may_lose(const struct coordinator *c, const struct coordinator_node *node);
 /* coordinator_world_is_done — returns true if all its nodes have left, and there may be others. */
 bool coordinator_world_is_done(const struct coordinator *c);
-/* coordinator_world_take — makes the world of the ready nodes. */
-void coordinator_world_take(struct coordinator *c, int64_t now_ms);
-/* coordinator_world_takes_in — returns true if a node that is not in the running generation ends it
- * now, so that the next one has it. A returning node waits until this generation has finished a
+/* coordinator_world_form — makes the world of the ready nodes. */
+void coordinator_world_form(struct coordinator *c, int64_t now_ms);
+/* coordinator_world_can_include — returns true if a node that is not in the running generation ends
+ * it now, so that the next one has it. A returning node waits until this generation has finished a
  * step, so that the job makes progress, but not for longer than COORDINATOR_RETURN_MS. A node that
  * is new to the job does not wait. */
-bool coordinator_world_takes_in(const struct coordinator *c, const struct coordinator_node *node,
-                                int64_t now_ms);
-/* coordinator_world_find_outside — returns the first node for which coordinator_world_takes_in is
- * true; NULL: none. */
+bool coordinator_world_can_include(const struct coordinator *c, const struct coordinator_node *node,
+                                   int64_t now_ms);
+/* coordinator_world_find_outside — returns the first node for which coordinator_world_can_include
+ * is true; NULL: none. */
 const struct coordinator_node *coordinator_world_find_outside(const struct coordinator *c,
                                                               int64_t now_ms);
 /* coordinator_world_describe — writes "2 of 3 nodes (0, 2)". */
 void coordinator_world_describe(const struct coordinator *c, char *out, size_t cap);
 
-/* coordinator_admission_settings — compares the settings of a node that requests to join. All nodes
- * run the same job, or none does:
+/* coordinator_join_check_settings — compares the settings of a node that requests to join. All
+ * nodes run the same job, or none does:
  *   - before the first generation a difference ends the job, because it is unknown which node is
  *     wrong;
  *   - later only the newcomer is refused, which may be this node 0: the others then wait for
  *     another.
  * false: refused, with the reason in the reply. */
-bool coordinator_admission_settings(struct coordinator *c,
-                                    const struct message_heartbeat *heartbeat,
-                                    const struct message_join *join, struct message_reply *reply);
-/* coordinator_admission_is_refused — returns true if this incarnation was refused before; the
- * reason is in the reply. */
-bool coordinator_admission_is_refused(const struct coordinator_node *node,
-                                      struct message_incarnation incarnation,
-                                      struct message_reply *reply);
-/* coordinator_admission_is_member — returns true if the message comes from the process that holds
- * the node's place, or has just received it. false: the reply has the sender's next action. */
-bool coordinator_admission_is_member(struct coordinator *c,
+bool coordinator_join_check_settings(struct coordinator *c,
                                      const struct message_heartbeat *heartbeat,
-                                     const struct message_join *join, int64_t now_ms,
-                                     struct message_reply *reply);
-/* coordinator_admission_wait_for_node0 — writes the reply to a member of a job that this node 0, a
+                                     const struct message_join *join, struct message_reply *reply);
+/* coordinator_join_is_refused — returns true if this incarnation was refused before; the
+ * reason is in the reply. */
+bool coordinator_join_is_refused(const struct coordinator_node *node,
+                                 struct message_incarnation incarnation,
+                                 struct message_reply *reply);
+/* coordinator_join_is_member — returns true if the message comes from the process that holds
+ * the NODE_ID, or has just received it. false: the reply has the sender's next action. */
+bool coordinator_join_is_member(struct coordinator *c, const struct message_heartbeat *heartbeat,
+                                const struct message_join *join, int64_t now_ms,
+                                struct message_reply *reply);
+/* coordinator_join_wait_for_node0 — writes the reply to a member of a job that this node 0, a
  * new process with other settings, cannot lead: wait for another node 0. */
-void coordinator_admission_wait_for_node0(const struct coordinator *c, struct message_reply *reply);
-/* coordinator_admission_refuse — writes a reply that ends the sender with st; the caller adds the
+void coordinator_join_wait_for_node0(const struct coordinator *c, struct message_reply *reply);
+/* coordinator_join_refuse — writes a reply that ends the sender with st; the caller adds the
  * text. */
-void coordinator_admission_refuse(struct message_reply *reply, enum status st);
+void coordinator_join_refuse(struct message_reply *reply, enum status st);
 
 #endif

@@ -30,7 +30,7 @@ static bool may_begin_without(const struct coordinator *c, const struct coordina
         /* The wait for an absent node is over. A new process of node 0 cannot tell which nodes are
          * alive until they have had time to find it. */
         if (c->generation == 0)
-            return now_ms - c->gathering_ms >= c->config.join_timeout_ms;
+            return now_ms - c->waiting_ms >= c->config.join_timeout_ms;
         return c->worlds_n > 0 || node->state == CLUSTER_NODE_LOST ||
                now_ms - c->opened_ms >= c->config.peer_timeout_ms;
     }
@@ -70,8 +70,8 @@ bool coordinator_world_is_done(const struct coordinator *c)
     return is_done;
 }
 
-bool coordinator_world_takes_in(const struct coordinator *c, const struct coordinator_node *node,
-                                int64_t now_ms)
+bool coordinator_world_can_include(const struct coordinator *c, const struct coordinator_node *node,
+                                   int64_t now_ms)
 {
     if (!c->is_running || c->left_n > 0 || c->stop != 0 || node->is_in_world || !is_ready(node))
         return false;
@@ -83,12 +83,12 @@ const struct coordinator_node *coordinator_world_find_outside(const struct coord
                                                               int64_t now_ms)
 {
     for (int i = 0; i < c->config.nodes_n; i++)
-        if (coordinator_world_takes_in(c, &c->nodes[i], now_ms))
+        if (coordinator_world_can_include(c, &c->nodes[i], now_ms))
             return &c->nodes[i];
     return NULL;
 }
 
-void coordinator_world_take(struct coordinator *c, int64_t now_ms)
+void coordinator_world_form(struct coordinator *c, int64_t now_ms)
 {
     const size_t n = (size_t)c->config.workers_n;
     ASSERT(!c->is_running && !c->is_ended && c->stop == 0);

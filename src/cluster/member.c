@@ -214,7 +214,7 @@ static void on_member_reply(struct member *m, const struct message_reply *reply,
 {
     /* Now the coordinator may have the addresses. */
     actions->is_urgent = actions->is_urgent || (!m->is_joined && m->is_ready);
-    m->is_joined = m->was_admitted = true;
+    m->is_joined = m->has_ever_joined = true;
     m->revision = reply->revision;
     m->counts = reply->counts;
     if (reply->generation > m->generation)

@@ -50,10 +50,10 @@ struct member {
     int64_t running;    /* the generation that this node is in; 0: none */
     int64_t ready;      /* number of times that the workers were ready */
     bool is_ready, is_ready_held,
-        is_ready_sent; /* not used up yet · node 0 confirmed it · was sent */
-    bool is_joined;    /* this coordinator has admitted it */
-    bool was_admitted; /* some coordinator has admitted it before */
-    int64_t since_ms;  /* when the last reply arrived; before the first: when it began */
+        is_ready_sent;    /* not used up yet · node 0 confirmed it · was sent */
+    bool is_joined;       /* it has joined this coordinator */
+    bool has_ever_joined; /* it has joined some coordinator before */
+    int64_t since_ms;     /* when the last reply arrived; before the first: when it began */
     /* when the last message whose reply renewed the lease was sent; -1: never */
     int64_t answered_ms;
     int64_t contact_ms;       /* when the last answered message was sent; -1: never */
@@ -115,7 +115,7 @@ void member_leave(struct member *m, enum status st, const char *why, int64_t now
  * machine's load. true: also request to join. */
 bool member_make_heartbeat(struct member *m, int64_t now_ms, struct message_heartbeat *heartbeat);
 /* member_has_addresses — returns true if the next message must carry the workers' addresses. They
- * are sent only to a coordinator that has admitted this node, so that no two coordinators make a
+ * are sent only to a coordinator that this node has joined, so that no two coordinators make a
  * world of them. */
 bool member_has_addresses(const struct member *m);
 /* member_on_reply — handles the reply to a message that was sent at sent_ms. */

@@ -12,7 +12,7 @@
 
 #define HOLD_MS 1000   /* the longest time that node 0 holds a heartbeat */
 #define ANSWER_MS 3000 /* the longest time until the reply after that */
-/* before the next request to join, while another process may hold the place */
+/* before the next request to join, while another process may hold the NODE_ID */
 #define WAIT_MS 300
 #define BACK_OFF_MS 100
 #define BACK_OFF_MS_MAX 2000
@@ -87,7 +87,7 @@ static void back_off(struct member_client *c, const char *why)
     c->fails_n++;
     if (c->first_ms == 0)
         c->first_ms = c->logged_ms = now_ms;
-    bool is_first = c->fails_n == 1 && !c->config.member->was_admitted;
+    bool is_first = c->fails_n == 1 && !c->config.member->has_ever_joined;
     if (!is_first && now_ms - c->logged_ms < LOG_MS)
         return;
     c->logged_ms = now_ms;
@@ -109,7 +109,7 @@ static void on_reply(struct member_client *c, const struct https_client_response
     c->fails_n = 0;
     c->first_ms = 0;
     c->next_ms = reply.answer == MESSAGE_ANSWER_WAIT ? clock_ms() + WAIT_MS : 0;
-    if (reply.answer == MESSAGE_ANSWER_MEMBER && !c->config.member->was_admitted)
+    if (reply.answer == MESSAGE_ANSWER_MEMBER && !c->config.member->has_ever_joined)
         LOG_INFO("joined node 0 at %s, as node %d of %d", c->config.member->where,
                  c->config.member->config.node_id, c->config.nodes_n);
     member_on_reply(c->config.member, &reply, answer->sent_ms, clock_ms(), &actions);
@@ -140,7 +140,7 @@ static void on_world(struct member_client *c, const struct https_client_response
 static void on_error(struct member_client *c, const struct https_client_response *answer)
 {
     struct member *m = c->config.member;
-    if (answer->result == HTTPS_CLIENT_NOT_ADMITTED && !m->was_admitted) {
+    if (answer->result == HTTPS_CLIENT_NOT_ADMITTED && !m->has_ever_joined) {
         const char *why = answer->why;
         struct member_actions actions = {.is_over = true, .st = ST_NOT_ADMITTED};
         text_format(actions.text, sizeof actions.text, "not admitted by node 0 at %s: %s",

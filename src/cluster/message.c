@@ -295,7 +295,7 @@ static enum status read_machine(const cJSON *root, struct machine_stats *out)
 }
 
 /* Reads keys that a node of an earlier version does not send. Its message is read nevertheless, so
- * that the admission reports the difference of the versions. */
+ * that the coordinator reports the difference of the versions. */
 static enum status read_later_keys(const cJSON *root, struct message_heartbeat *heartbeat)
 {
     if (!cJSON_HasObjectItem(root, "closed"))

@@ -41,7 +41,7 @@ static inline bool message_is_same(struct message_incarnation a, struct message_
     return a.hi == b.hi && a.lo == b.lo;
 }
 
-/* The fields that a process adds to its heartbeat until it is admitted. */
+/* The fields that a process adds to its heartbeat until it has joined. */
 struct message_join {
     int64_t protocol;
     int nodes_n, workers_n;
@@ -92,7 +92,7 @@ struct message_heartbeat {
 enum message_answer {
     MESSAGE_ANSWER_MEMBER, /* a member: the rest of the reply is valid */
     MESSAGE_ANSWER_JOIN,   /* unknown: request to join */
-    /* another process may still hold its place: request to join again later */
+    /* another process may still hold its NODE_ID: request to join again later */
     MESSAGE_ANSWER_WAIT,
     MESSAGE_ANSWER_END /* it must end: st, text */
 };
@@ -103,7 +103,7 @@ struct message_reply {
     int64_t revision;   /* grows when the job's state changes */
     int64_t sequence;   /* number of the message that this replies to */
     int64_t generation; /* the last generation that was made */
-    bool is_running;    /* that generation runs; false: the nodes gather */
+    bool is_running;    /* that generation runs; false: it waits for nodes */
     bool is_lease;      /* the message renews the lease; false: send another immediately */
     /* length of the lease from the sending of the message on; 0: PEER_TIMEOUT */
     int64_t lease_ms;
@@ -113,7 +113,7 @@ struct message_reply {
     int stop;                /* the request to stop that a node got; 0: none */
     enum status st;          /* END */
     struct restart_counts counts;
-    /* END: the reason; gathering: why the last generation ended */
+    /* END: the reason; waiting: why the last generation ended */
     char text[MESSAGE_TEXT_MAX];
     char missing[MESSAGE_TEXT_MAX]; /* the nodes that are absent or not ready */
 };
@@ -140,7 +140,7 @@ void message_write_world_request(struct text *out, int node_id,
 void message_write_world(struct text *out, const struct cluster_world *world);
 
 /* Readers accept bytes of any content: ST_BAD_DATA with a reason. If the protocol differs, only
- * protocol, node_id and host are read, and has_join is set, so that the admission reports the
+ * protocol, node_id and host are read, and has_join is set, so that the coordinator reports the
  * difference. */
 enum status message_read_heartbeat(const char *bytes, size_t n, struct message_body *out);
 enum status message_read_reply(const char *bytes, size_t n, struct message_reply *out);

@@ -38,8 +38,8 @@ static const char *find_repeat(struct restart_budget *budget, const struct resta
                : NULL;
 }
 
-bool restart_budget_take(struct restart_budget *budget, const struct restart_loss *loss,
-                         const char *why, char *out, size_t cap)
+bool restart_budget_spend(struct restart_budget *budget, const struct restart_loss *loss,
+                          const char *why, char *out, size_t cap)
 {
     struct restart_counts *counts = &budget->counts;
     const char *end = find_repeat(budget, loss);

@@ -65,11 +65,11 @@ struct restart_budget {
     int64_t calm_ms, calm_checkpoints;
 };
 
-/* restart_budget_take — counts one more loss; why: the loss, as text. true: start again; a restart
+/* restart_budget_spend — counts one more loss; why: the loss, as text. true: start again; a restart
  * is used if counts.losses is 1 now. false: more restarts would not help, or none is left, and out
  * has `why` and the reason. */
-bool restart_budget_take(struct restart_budget *budget, const struct restart_loss *loss,
-                         const char *why, char *out, size_t cap);
+bool restart_budget_spend(struct restart_budget *budget, const struct restart_loss *loss,
+                          const char *why, char *out, size_t cap);
 /* restart_budget_used — returns the number of MAX_RESTARTS that are used up now. */
 int64_t restart_budget_used(const struct restart_budget *budget);
 /* restart_budget_stepped — ends the incident: a generation has finished its first step.

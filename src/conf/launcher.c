@@ -128,12 +128,12 @@ static enum status read_number(char **environment, enum launcher_key key,
     return ST_OK;
 }
 
-static bool take_whole(const char *text, char *out, size_t cap)
+static bool copy_whole(const char *text, char *out, size_t cap)
 {
     return text_copy(out, cap, text);
 }
 
-static bool take_first_host(const char *text, char *out, size_t cap)
+static bool copy_first_host(const char *text, char *out, size_t cap)
 {
     return launcher_host(text, 0, out, cap);
 }
@@ -144,12 +144,12 @@ static enum status read_master(char **environment, struct launcher_value *said)
 {
     static const struct {
         const char *name;
-        bool (*take)(const char *text, char *out, size_t cap);
+        bool (*copy)(const char *text, char *out, size_t cap);
         const char *want;
     } addresses[] = {
-        {"PET_MASTER_ADDR", take_whole, "at most 255 bytes long"},
-        {"LWS_LEADER_ADDRESS", take_whole, "at most 255 bytes long"},
-        {"SLURM_STEP_NODELIST", take_first_host, "a host list such as gpu[001-003,7],b4"},
+        {"PET_MASTER_ADDR", copy_whole, "at most 255 bytes long"},
+        {"LWS_LEADER_ADDRESS", copy_whole, "at most 255 bytes long"},
+        {"SLURM_STEP_NODELIST", copy_first_host, "a host list such as gpu[001-003,7],b4"},
         {"SKYPILOT_NODE_IPS", launcher_line, "a list of addresses, one a line"},
     };
     for (size_t i = 0; i < sizeof addresses / sizeof addresses[0] && said->name == NULL; i++) {
@@ -157,7 +157,7 @@ static enum status read_master(char **environment, struct launcher_value *said)
         if (text == NULL)
             continue;
         said->name = addresses[i].name;
-        if (!addresses[i].take(text, said->text, sizeof said->text))
+        if (!addresses[i].copy(text, said->text, sizeof said->text))
             return refuse_value(said->name, text, addresses[i].want);
     }
     return ST_OK;

@@ -273,7 +273,7 @@ static enum status parts_check(struct corpus *corpus, const struct corpus_config
     return st;
 }
 
-static enum status parts_place(struct corpus *corpus, const struct corpus_config *config)
+static enum status join_parts(struct corpus *corpus, const struct corpus_config *config)
 {
     int64_t at = 0;
     for (int64_t i = 0; i < corpus->parts_n; i++) {
@@ -361,7 +361,7 @@ enum status corpus_open(const struct corpus_config *config, struct corpus **out)
     TRY_OR(find_files(config, &corpus->files), out_close);
     TRY_OR(parts_open(corpus, config), out_close);
     TRY_OR(parts_check(corpus, config), out_close);
-    TRY_OR(parts_place(corpus, config), out_close);
+    TRY_OR(join_parts(corpus, config), out_close);
     TRY_OR(compute_fingerprint(corpus), out_close);
     const char *data = config->data;
     char count[32];
@@ -627,7 +627,7 @@ static enum status visit_run(struct corpus_reading *to, const struct data_file *
                              const struct encode_config *encode)
 {
     struct shard_key key;
-    if (to->config->takes_text && !is_text(files))
+    if (to->config->is_text_only && !is_text(files))
         return FAIL(ST_BAD_SETTING, "%s holds ids, not text; give the text that they were made of",
                     files[0].path);
     if (files[0].kind == DATA_FILE_KIND_TOKENS) {
@@ -682,12 +682,12 @@ static enum status visit_list(const struct data_file_list *files,
     return st;
 }
 
-enum status corpus_visit(const struct corpus_config *config, corpus_visit_fn *take, void *arg,
+enum status corpus_visit(const struct corpus_config *config, corpus_visit_fn *on_ids, void *arg,
                          int64_t *tokens_out)
 {
     struct data_file_list files;
     TRY(find_files(config, &files));
-    const struct encode_sink sink = {.append = take, .arg = arg};
+    const struct encode_sink sink = {.append = on_ids, .arg = arg};
     const enum status st = visit_list(&files, config, &sink, tokens_out);
     data_file_free(&files);
     return st;

@@ -24,7 +24,7 @@ struct corpus_config {
     int64_t vocab;
     const struct tokenizer *tokenizer; /* tokenizer of texts; borrowed; NULL: GPT-2's */
     const char *model; /* a model without its own tokenizer (tokenizer_gpt2_check); NULL: none */
-    bool takes_text;   /* corpus_visit: files of ids are refused */
+    bool is_text_only; /* corpus_visit: files of ids are refused */
     bool (*progress)(void *arg, int64_t bytes_done, int64_t bytes_total);
     void *progress_arg;
 };
@@ -60,10 +60,10 @@ struct corpus_file {
 };
 /* Sets *out to file file_i of the sequence. Returns false: there are no more files. */
 bool corpus_file(const struct corpus *corpus, int64_t file_i, struct corpus_file *out);
-/* corpus_visit — passes all ids to `take` in their order, in parts of any length. It keeps none:
+/* corpus_visit — passes all ids to on_ids in their order, in parts of any length. It keeps none:
  * the tokens of texts are not cached. A part of a text ends where a pre-token ends. */
 typedef enum status corpus_visit_fn(void *arg, const uint32_t *ids, int64_t n);
-enum status corpus_visit(const struct corpus_config *config, corpus_visit_fn *take, void *arg,
+enum status corpus_visit(const struct corpus_config *config, corpus_visit_fn *on_ids, void *arg,
                          int64_t *tokens_out);
 /* corpus_write — writes DATA as one llm.c token file, complete or not at all (`convoy tokenize`);
  * in this file only ends of text separate documents. If out_path ends in .idx, writes Megatron's

@@ -56,10 +56,10 @@ struct feed {
     uint64_t fingerprint;
 };
 
-/* feed_take_separators — sets both separators, because a file of ids may have been made with
+/* feed_set_separators — sets both separators, because a file of ids may have been made with
  * either: llm.c's files have the end of text before each document, and files for Llama 3 the
  * beginning. */
-static enum status feed_take_separators(struct feed *feed, const struct feed_config *config)
+static enum status feed_set_separators(struct feed *feed, const struct feed_config *config)
 {
     const struct tokenizer *tokenizer = config->tokenizer;
     const uint32_t ids[2] = {tokenizer != NULL ? tokenizer_end(tokenizer) : TOKENIZER_GPT2_END,
@@ -246,7 +246,7 @@ enum status feed_open(const struct feed_config *config, struct feed **out)
         feed->tokens = config->global_samples * config->seq_tokens;
         feed->fingerprint = XXH3_64bits(facts, sizeof facts);
     } else {
-        TRY_OR(feed_take_separators(feed, config), out_close);
+        TRY_OR(feed_set_separators(feed, config), out_close);
         TRY_OR(feed_open_data(feed, config), out_close);
     }
     if (!config->knows_documents)

@@ -144,7 +144,7 @@ struct mix_order {
     int items_n;
     int64_t share[MIX_ITEMS_MAX];
     uint8_t item[MIX_CYCLE];
-    uint16_t rank[MIX_CYCLE]; /* places of the same item before this one in the cycle */
+    uint16_t rank[MIX_CYCLE]; /* positions of the same item before this one in the cycle */
 };
 
 struct mix_order *mix_order_open(const struct mix *mix, uint64_t seed, bool is_shuffled)
@@ -152,8 +152,8 @@ struct mix_order *mix_order_open(const struct mix *mix, uint64_t seed, bool is_s
     struct mix_order *order = memory_new(1, sizeof *order);
     order->items_n = mix->n;
     compute_shares(mix, order->share);
-    /* At each place every item is credited its share; the item with the most credit gets the place
-     * and pays for it. This is as even as possible for any number of items. */
+    /* At each position every item is credited its share; the item with the most credit gets the
+     * position and pays for it. This is as even as possible for any number of items. */
     int64_t credit[MIX_ITEMS_MAX] = {0};
     uint8_t *even = memory_new(MIX_CYCLE, 1);
     for (int p = 0; p < MIX_CYCLE; p++) {
@@ -181,9 +181,9 @@ int64_t mix_order_share(const struct mix_order *order, int item_i) { return orde
 
 int mix_order_at(const struct mix_order *order, int64_t j, int64_t *sample_out)
 {
-    const int64_t cycle = j / MIX_CYCLE, place = j % MIX_CYCLE;
-    const int item = order->item[place];
-    *sample_out = cycle * order->share[item] + order->rank[place];
+    const int64_t cycle = j / MIX_CYCLE, position = j % MIX_CYCLE;
+    const int item = order->item[position];
+    *sample_out = cycle * order->share[item] + order->rank[position];
     return item;
 }
 

@@ -5,7 +5,7 @@
  * %2C or %3A.
  *
  * The item of sample j is a pure function of (seed, j). Samples come in equal cycles of 65,536
- * places. In a cycle every item has its share of the places, in an order drawn from the seed
+ * positions. In a cycle every item has its share of the positions, in an order drawn from the seed
  * (unshuffled: as evenly as possible). Each item's samples come in that item's own order and
  * epochs. It must not know files. */
 #ifndef CONVOY_DATA_MIX_H
@@ -31,8 +31,8 @@ struct mix {
 };
 
 /* mix_parse — parses DATA. Without weights: is_weighted is false, and data is the one item. Fails
- * ST_BAD_SETTING: an empty item, too many, a weight that is missing or too small for one place in a
- * cycle. */
+ * ST_BAD_SETTING: an empty item, too many, a weight that is missing or too small for one position
+ * in a cycle. */
 enum status mix_parse(const char *data, struct mix *out);
 void mix_free(struct mix *mix); /* accepts a zeroed struct; may be called twice */
 

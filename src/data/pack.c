@@ -222,7 +222,7 @@ static enum status group_pieces(struct pack *pack, const int32_t *sample)
         free(tokens);
         return fail_memory(pack);
     }
-    int32_t *next = pack->begin + 1; /* next[s]: next index in sample s while pieces are placed */
+    int32_t *next = pack->begin + 1; /* next[s]: next index in sample s while pieces are put in */
     for (int32_t i = 0; i < n; i++)
         next[sample[i] + 1]++;
     for (int32_t s = 0; s < pack->samples_n; s++)

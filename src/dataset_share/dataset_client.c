@@ -290,11 +290,11 @@ static enum status fetch_missing(struct dataset_client *c, const bool kept[FILE_
         LOG_INFO("node 0's data are complete from an earlier fetch, in %s", c->dir);
         return ST_OK;
     }
-    int64_t took_ms = clock_ms() - begin_ms;
+    int64_t elapsed_ms = clock_ms() - begin_ms;
     text_format_bytes(size, sizeof size, (double)c->fetched_bytes);
     text_format_bytes(rate, sizeof rate,
-                      (double)c->fetched_bytes * 1e3 / (double)(took_ms > 0 ? took_ms : 1));
-    LOG_INFO("fetched %s from node 0 in %.1f s (%s/s), kept in %s", size, (double)took_ms / 1e3,
+                      (double)c->fetched_bytes * 1e3 / (double)(elapsed_ms > 0 ? elapsed_ms : 1));
+    LOG_INFO("fetched %s from node 0 in %.1f s (%s/s), kept in %s", size, (double)elapsed_ms / 1e3,
              rate, c->dir);
     return ST_OK;
 }

@@ -36,7 +36,7 @@ struct dev_info {
     /* Bytes of the device's memory: all; free now (-1: unknown; for a CPU see base/memory.h);
      * allocated by this process, with dev_alloc and as scratch of streams (-1: not counted);
      * scratch that a stream allocates at its first operation (0: none). */
-    int64_t memory_bytes, free_bytes, taken_bytes, scratch_bytes;
+    int64_t memory_bytes, free_bytes, allocated_bytes, scratch_bytes;
     /* Granularity in bytes of memory that other devices and processes can map
      * (cuMemGetAllocationGranularity). 0: unknown, or a CPU. */
     int64_t granularity_bytes;
@@ -130,7 +130,7 @@ enum status dev_alloc(struct dev *dev, size_t bytes, void **out);
 void dev_free(struct dev *dev, void *data, size_t bytes);
 
 enum status dev_stream_open(struct dev *dev, struct stream **out);
-/* dev_stream_close — blocks until submitted work has ended. Work that was gathered but not flushed
+/* dev_stream_close — blocks until submitted work has ended. Work that was recorded but not flushed
  * (dev_graph_begin) is dropped. Accepts NULL. */
 void dev_stream_close(struct stream *s);
 /* dev_stream_open_high — opens a stream of high priority: the device prefers its work to the work
@@ -187,7 +187,7 @@ void dev_unpin(struct dev *dev, void *data);
 enum status dev_stream_query(struct stream *s, bool *out);
 
 /* dev_stream_handle — returns the handle of s for the vendor's libraries (cudaStream_t); valid
- * until s is closed. Not for a stream that gathers work (dev_graph_begin): a library would overtake
+ * until s is closed. Not for a stream that records work (dev_graph_begin): a library would overtake
  * that work. */
 void *dev_stream_handle(struct stream *s);
 
@@ -195,7 +195,7 @@ void *dev_stream_handle(struct stream *s);
  * On a host device an event is NULL, and nothing waits. */
 
 /* dev_event_record — sets *event to the point after all work submitted to s so far. If *event is
- * NULL, it is created first. A stream that gathers work gathers the record too: flush that stream
+ * NULL, it is created first. A stream that records work records the event too: flush that stream
  * (dev_flush) before another stream waits for the event. */
 enum status dev_event_record(struct stream *s, struct dev_event **event);
 /* dev_event_free — frees an event, after the stream that recorded it was flushed or closed. Accepts
@@ -217,17 +217,17 @@ enum status dev_event_sync(struct dev_event *event);
  * false. Does not wait for it (cudaEventQuery). Any thread; flushes nothing. NULL: true. */
 enum status dev_event_query(struct dev_event *event, bool *out);
 
-/* ---- gathered work ----
+/* ---- recorded work ----
  * On a host device work runs immediately, and dev_read_async is dev_copy. */
 
-/* dev_graph_begin — makes s gather operations, fills and copies within the device from now on, and
- * submit them together. The same work, gathered again, is submitted as one CUDA graph
- * (cuda/graph.c). Gathered work is submitted by
+/* dev_graph_begin — makes s record operations, fills and copies within the device from now on, and
+ * submit them together. The same work, recorded again, is submitted as one CUDA graph
+ * (cuda/graph.c). Recorded work is submitted by
  *   dev_flush
  *   a copy from or to host memory
  *   dev_sync, dev_stream_query, dev_event_sync of an event of s
  *   dev_stream_wait, and dev_stream_wait_stream with s on either side
- * An operation that fails may report that only then. Free memory that gathered work uses only after
+ * An operation that fails may report that only then. Free memory that recorded work uses only after
  * dev_sync. */
 enum status dev_graph_begin(struct stream *s);
 enum status dev_flush(struct stream *s);
@@ -236,7 +236,7 @@ enum status dev_flush(struct stream *s);
  * from now on, as far as the vendor's library can; 0: none. No effect on a host device. */
 enum status dev_leave_sms(struct stream *s, int sms);
 
-/* dev_read_async — copies from device memory to dev_pin memory as a part of gathered work (dev_copy
+/* dev_read_async — copies from device memory to dev_pin memory as a part of recorded work (dev_copy
  * would flush it). `pinned` is valid when an event that was recorded later is reached. */
 enum status dev_read_async(struct stream *s, void *pinned, const void *src, size_t bytes);
 
@@ -244,7 +244,7 @@ enum status dev_read_async(struct stream *s, void *pinned, const void *src, size
  * On a host device they do nothing. */
 
 /* dev_times_begin — measures the time of each operation, fill and copy of s on the device from now
- * on, and logs a table when s is closed. Results are the same. s must not gather work
+ * on, and logs a table when s is closed. Results are the same. s must not record work
  * (dev_graph_begin); it submits operations one by one. */
 enum status dev_times_begin(struct stream *s);
 /* dev_times_step — ends a step: times are logged per step. Blocks until the work of s is done, if

@@ -18,10 +18,10 @@ static enum status check_tensor(const char *op, const char *field, const struct 
 
 /* Checks like check_tensor for f32, or for one of the 16-bit types. */
 static enum status check_float(const char *op, const char *field, const struct tensor *t,
-                               bool takes_halves)
+                               bool accepts_halves)
 {
     bool is_half = t->dtype == DTYPE_BF16 || t->dtype == DTYPE_F16;
-    return check_tensor(op, field, t, takes_halves && is_half ? t->dtype : DTYPE_F32);
+    return check_tensor(op, field, t, accepts_halves && is_half ? t->dtype : DTYPE_F32);
 }
 
 static enum status check_size(const char *op, const char *field, int64_t value, int64_t min,
@@ -85,7 +85,7 @@ static enum status check_matmul(const char *op, int64_t n, int64_t in, int64_t o
 
 /* In each check, op is the operation's name. Optional tensors that are absent are not checked. */
 #define HAS(field, type) TRY(check_tensor(op, #field, &a->field, DTYPE_##type))
-#define HAS_FLOAT(field) TRY(check_float(op, #field, &a->field, takes_halves))
+#define HAS_FLOAT(field) TRY(check_float(op, #field, &a->field, accepts_halves))
 #define MAY_FLOAT(field) \
     if (a->field.data)   \
     HAS_FLOAT(field)
@@ -97,7 +97,7 @@ static enum status check_matmul(const char *op, int64_t n, int64_t in, int64_t o
 
 /* ---- operations ---- */
 
-enum status dev_check_embed_fwd(const struct embed_fwd *a, bool takes_halves)
+enum status dev_check_embed_fwd(const struct embed_fwd *a, bool accepts_halves)
 {
     const char *op = "embed_fwd";
     HAS_FLOAT(x);
@@ -113,7 +113,7 @@ enum status dev_check_embed_fwd(const struct embed_fwd *a, bool takes_halves)
     return check_dropout(op, &a->dropout);
 }
 
-enum status dev_check_embed_bwd(const struct embed_bwd *a, bool takes_halves)
+enum status dev_check_embed_bwd(const struct embed_bwd *a, bool accepts_halves)
 {
     const char *op = "embed_bwd";
     MAY(dwte, F32);
@@ -142,7 +142,7 @@ static enum status check_norm_kind(const char *op, enum norm_kind kind, const vo
     return check_that(op, "RMS: no mean, no shift", kind == NORM_KIND_LAYER || !(mean || shift));
 }
 
-enum status dev_check_norm_fwd(const struct norm_fwd *a, bool takes_halves)
+enum status dev_check_norm_fwd(const struct norm_fwd *a, bool accepts_halves)
 {
     const char *op = "norm_fwd";
     HAS_FLOAT(y);
@@ -158,7 +158,7 @@ enum status dev_check_norm_fwd(const struct norm_fwd *a, bool takes_halves)
     return check_product(op, a->n, a->c);
 }
 
-enum status dev_check_norm_bwd(const struct norm_bwd *a, bool takes_halves)
+enum status dev_check_norm_bwd(const struct norm_bwd *a, bool accepts_halves)
 {
     const char *op = "norm_bwd";
     HAS_FLOAT(dx);
@@ -189,7 +189,7 @@ static enum status check_head_rows(const char *op, int64_t n, int64_t heads, int
     return check_product(op, n, stride);
 }
 
-enum status dev_check_head_norm_fwd(const struct head_norm_fwd *a, bool takes_halves)
+enum status dev_check_head_norm_fwd(const struct head_norm_fwd *a, bool accepts_halves)
 {
     const char *op = "head_norm_fwd";
     HAS_FLOAT(y);
@@ -199,7 +199,7 @@ enum status dev_check_head_norm_fwd(const struct head_norm_fwd *a, bool takes_ha
     return check_head_rows(op, a->n, a->heads, a->d, a->stride);
 }
 
-enum status dev_check_head_norm_bwd(const struct head_norm_bwd *a, bool takes_halves)
+enum status dev_check_head_norm_bwd(const struct head_norm_bwd *a, bool accepts_halves)
 {
     const char *op = "head_norm_bwd";
     HAS_FLOAT(dx);
@@ -220,9 +220,9 @@ static enum status check_rotation(const char *op, int64_t rot, int64_t most)
     return check_that(op, "rot is even", rot % 2 == 0);
 }
 
-enum status dev_check_rope_table(const struct rope_table *a, bool takes_halves)
+enum status dev_check_rope_table(const struct rope_table *a, bool accepts_halves)
 {
-    (void)takes_halves; /* angles need f32 */
+    (void)accepts_halves; /* angles need f32 */
     const char *op = "rope_table";
     HAS(table, F32);
     TRY(check_size(op, "first", a->first, 0, ROPE_POSITIONS_MAX));
@@ -234,7 +234,7 @@ enum status dev_check_rope_table(const struct rope_table *a, bool takes_halves)
     return ST_OK;
 }
 
-enum status dev_check_rope(const struct rope *a, bool takes_halves)
+enum status dev_check_rope(const struct rope *a, bool accepts_halves)
 {
     const char *op = "rope";
     HAS_FLOAT(x);
@@ -253,7 +253,7 @@ enum status dev_check_rope(const struct rope *a, bool takes_halves)
     return check_product(op, a->n, (a->h + 2 * a->hk) * a->d);
 }
 
-enum status dev_check_matmul_fwd(const struct matmul_fwd *a, bool takes_halves)
+enum status dev_check_matmul_fwd(const struct matmul_fwd *a, bool accepts_halves)
 {
     const char *op = "matmul_fwd";
     HAS_FLOAT(y);
@@ -275,7 +275,7 @@ enum status dev_check_matmul_fwd(const struct matmul_fwd *a, bool takes_halves)
     return check_dropout(op, &a->dropout);
 }
 
-enum status dev_check_matmul_bwd_x(const struct matmul_bwd_x *a, bool takes_halves)
+enum status dev_check_matmul_bwd_x(const struct matmul_bwd_x *a, bool accepts_halves)
 {
     const char *op = "matmul_bwd_x";
     HAS_FLOAT(dx);
@@ -285,7 +285,7 @@ enum status dev_check_matmul_bwd_x(const struct matmul_bwd_x *a, bool takes_halv
     return check_matmul(op, a->n, a->in, a->out, a->dy_stride);
 }
 
-enum status dev_check_matmul_bwd_w(const struct matmul_bwd_w *a, bool takes_halves)
+enum status dev_check_matmul_bwd_w(const struct matmul_bwd_w *a, bool accepts_halves)
 {
     const char *op = "matmul_bwd_w";
     HAS(dw, F32);
@@ -295,7 +295,7 @@ enum status dev_check_matmul_bwd_w(const struct matmul_bwd_w *a, bool takes_halv
     return check_matmul(op, a->n, a->in, a->out, a->dy_stride);
 }
 
-enum status dev_check_gelu_fwd(const struct gelu_fwd *a, bool takes_halves)
+enum status dev_check_gelu_fwd(const struct gelu_fwd *a, bool accepts_halves)
 {
     const char *op = "gelu_fwd";
     HAS_FLOAT(y);
@@ -305,7 +305,7 @@ enum status dev_check_gelu_fwd(const struct gelu_fwd *a, bool takes_halves)
     return ST_OK;
 }
 
-enum status dev_check_gelu_bwd(const struct gelu_bwd *a, bool takes_halves)
+enum status dev_check_gelu_bwd(const struct gelu_bwd *a, bool accepts_halves)
 {
     const char *op = "gelu_bwd";
     HAS_FLOAT(dx);
@@ -316,7 +316,7 @@ enum status dev_check_gelu_bwd(const struct gelu_bwd *a, bool takes_halves)
     return ST_OK;
 }
 
-enum status dev_check_relu2_fwd(const struct relu2_fwd *a, bool takes_halves)
+enum status dev_check_relu2_fwd(const struct relu2_fwd *a, bool accepts_halves)
 {
     const char *op = "relu2_fwd";
     HAS_FLOAT(y);
@@ -325,7 +325,7 @@ enum status dev_check_relu2_fwd(const struct relu2_fwd *a, bool takes_halves)
     return ST_OK;
 }
 
-enum status dev_check_relu2_bwd(const struct relu2_bwd *a, bool takes_halves)
+enum status dev_check_relu2_bwd(const struct relu2_bwd *a, bool accepts_halves)
 {
     const char *op = "relu2_bwd";
     HAS_FLOAT(dx);
@@ -335,7 +335,7 @@ enum status dev_check_relu2_bwd(const struct relu2_bwd *a, bool takes_halves)
     return ST_OK;
 }
 
-enum status dev_check_swiglu_fwd(const struct swiglu_fwd *a, bool takes_halves)
+enum status dev_check_swiglu_fwd(const struct swiglu_fwd *a, bool accepts_halves)
 {
     const char *op = "swiglu_fwd";
     HAS_FLOAT(y);
@@ -346,7 +346,7 @@ enum status dev_check_swiglu_fwd(const struct swiglu_fwd *a, bool takes_halves)
     return check_product(op, a->n, 2 * a->f);
 }
 
-enum status dev_check_swiglu_bwd(const struct swiglu_bwd *a, bool takes_halves)
+enum status dev_check_swiglu_bwd(const struct swiglu_bwd *a, bool accepts_halves)
 {
     const char *op = "swiglu_bwd";
     HAS_FLOAT(dgu);
@@ -358,7 +358,7 @@ enum status dev_check_swiglu_bwd(const struct swiglu_bwd *a, bool takes_halves)
     return check_product(op, a->n, 2 * a->f);
 }
 
-enum status dev_check_softcap(const struct softcap *a, bool takes_halves)
+enum status dev_check_softcap(const struct softcap *a, bool accepts_halves)
 {
     const char *op = "softcap";
     HAS_FLOAT(x);
@@ -369,7 +369,7 @@ enum status dev_check_softcap(const struct softcap *a, bool takes_halves)
     return check_product(op, a->n, a->stride);
 }
 
-enum status dev_check_xent(const struct xent *a, bool takes_halves)
+enum status dev_check_xent(const struct xent *a, bool accepts_halves)
 {
     const char *op = "xent";
     HAS_FLOAT(logits);
@@ -382,7 +382,7 @@ enum status dev_check_xent(const struct xent *a, bool takes_halves)
     return check_product(op, a->n, a->stride);
 }
 
-enum status dev_check_xent_part(const struct xent_part *a, bool takes_halves)
+enum status dev_check_xent_part(const struct xent_part *a, bool accepts_halves)
 {
     const char *op = "xent_part";
     HAS(stats, F32);
@@ -392,7 +392,7 @@ enum status dev_check_xent_part(const struct xent_part *a, bool takes_halves)
     return check_product(op, a->n, 3);
 }
 
-enum status dev_check_xent_join(const struct xent_join *a, bool takes_halves)
+enum status dev_check_xent_join(const struct xent_join *a, bool accepts_halves)
 {
     const char *op = "xent_join";
     HAS_FLOAT(logits);
@@ -407,7 +407,7 @@ enum status dev_check_xent_join(const struct xent_join *a, bool takes_halves)
     return check_product(op, a->parts, a->stats_stride ? a->stats_stride : 3 * a->n);
 }
 
-enum status dev_check_qa_xent(const struct qa_xent *a, bool takes_halves)
+enum status dev_check_qa_xent(const struct qa_xent *a, bool accepts_halves)
 {
     const char *op = "qa_xent";
     HAS(losses, F32);
@@ -420,7 +420,7 @@ enum status dev_check_qa_xent(const struct qa_xent *a, bool takes_halves)
     return check_product(op, a->b, a->t);
 }
 
-enum status dev_check_drop(const struct drop *a, bool takes_halves)
+enum status dev_check_drop(const struct drop *a, bool accepts_halves)
 {
     const char *op = "drop";
     HAS_FLOAT(y);
@@ -429,7 +429,7 @@ enum status dev_check_drop(const struct drop *a, bool takes_halves)
     return check_dropout(op, &a->dropout);
 }
 
-enum status dev_check_branch_add(const struct branch_add *a, bool takes_halves)
+enum status dev_check_branch_add(const struct branch_add *a, bool accepts_halves)
 {
     const char *op = "branch_add";
     HAS_FLOAT(y);
@@ -442,7 +442,7 @@ enum status dev_check_branch_add(const struct branch_add *a, bool takes_halves)
     return check_dropout(op, &a->dropout);
 }
 
-enum status dev_check_sum(const struct sum *a, bool takes_halves)
+enum status dev_check_sum(const struct sum *a, bool accepts_halves)
 {
     const char *op = "sum";
     HAS(out, F64);
@@ -451,7 +451,7 @@ enum status dev_check_sum(const struct sum *a, bool takes_halves)
     return ST_OK;
 }
 
-enum status dev_check_sumsq(const struct sumsq *a, bool takes_halves)
+enum status dev_check_sumsq(const struct sumsq *a, bool accepts_halves)
 {
     const char *op = "sumsq";
     HAS(out, F64);
@@ -474,9 +474,9 @@ static enum status check_spans(const char *op, const struct optim_span *spans, i
     return ST_OK;
 }
 
-enum status dev_check_grad_scale(const struct grad_scale *a, bool takes_halves)
+enum status dev_check_grad_scale(const struct grad_scale *a, bool accepts_halves)
 {
-    (void)takes_halves;
+    (void)accepts_halves;
     const char *op = "grad_scale";
     HAS(out, F64);
     HAS(squares, F64);
@@ -487,10 +487,10 @@ enum status dev_check_grad_scale(const struct grad_scale *a, bool takes_halves)
 }
 
 /* Kernels of GPUs, which accept 16-bit types, make no sums of bits. */
-enum status dev_check_adamw(const struct adamw *a, bool takes_halves)
+enum status dev_check_adamw(const struct adamw *a, bool accepts_halves)
 {
     const char *op = "adamw";
-    THAT(!a->sums || !takes_halves);
+    THAT(!a->sums || !accepts_halves);
     HAS(p, F32);
     HAS(g, F32);
     HAS(m, F32);
@@ -504,10 +504,10 @@ enum status dev_check_adamw(const struct adamw *a, bool takes_halves)
     return check_spans(op, a->spans, a->spans_n);
 }
 
-enum status dev_check_sgd(const struct sgd *a, bool takes_halves)
+enum status dev_check_sgd(const struct sgd *a, bool accepts_halves)
 {
     const char *op = "sgd";
-    THAT(!a->sums || !takes_halves);
+    THAT(!a->sums || !accepts_halves);
     HAS(p, F32);
     HAS(g, F32);
     if (a->momentum != 0)
@@ -517,9 +517,9 @@ enum status dev_check_sgd(const struct sgd *a, bool takes_halves)
     return check_spans(op, a->spans, a->spans_n);
 }
 
-enum status dev_check_compress(const struct compress *a, bool takes_halves)
+enum status dev_check_compress(const struct compress *a, bool accepts_halves)
 {
-    (void)takes_halves;
+    (void)accepts_halves;
     const char *op = "compress";
     HAS(packed, U8);
     MAY(residual, F32);
@@ -528,9 +528,9 @@ enum status dev_check_compress(const struct compress *a, bool takes_halves)
     return ST_OK;
 }
 
-enum status dev_check_expand(const struct expand *a, bool takes_halves)
+enum status dev_check_expand(const struct expand *a, bool accepts_halves)
 {
-    (void)takes_halves;
+    (void)accepts_halves;
     const char *op = "expand";
     HAS(y, F32);
     HAS(packed, U8);
@@ -545,9 +545,9 @@ static enum status check_summed(const char *op, const char *field, const struct 
     return check_tensor(op, field, t, is_known ? t->dtype : DTYPE_F32);
 }
 
-enum status dev_check_combine(const struct combine *a, bool takes_halves)
+enum status dev_check_combine(const struct combine *a, bool accepts_halves)
 {
-    (void)takes_halves; /* sums between ranks are the same everywhere */
+    (void)accepts_halves; /* sums between ranks are the same everywhere */
     const char *op = "combine";
     TRY(check_summed(op, "out", &a->out));
     TRY(check_summed(op, "in", &a->in));
@@ -561,9 +561,9 @@ enum status dev_check_combine(const struct combine *a, bool takes_halves)
     return check_product(op, a->sources_n, a->stride > 0 ? a->stride : 0);
 }
 
-enum status dev_check_copy_2d(const struct copy_2d *a, bool takes_halves)
+enum status dev_check_copy_2d(const struct copy_2d *a, bool accepts_halves)
 {
-    (void)takes_halves; /* bytes are copied */
+    (void)accepts_halves; /* bytes are copied */
     const char *op = "copy_2d";
     TRY(check_size(op, "dtype", (int64_t)a->x.dtype, 0, DTYPE_N - 1));
     TRY(check_tensor(op, "y", &a->y, a->x.dtype));
@@ -576,9 +576,9 @@ enum status dev_check_copy_2d(const struct copy_2d *a, bool takes_halves)
     return check_product(op, a->rows, a->x_stride);
 }
 
-enum status dev_check_cast(const struct cast *a, bool takes_halves)
+enum status dev_check_cast(const struct cast *a, bool accepts_halves)
 {
-    (void)takes_halves; /* cast exists for 16-bit types */
+    (void)accepts_halves; /* cast exists for 16-bit types */
     const char *op = "cast";
     TRY(check_float(op, "y", &a->y, true));
     TRY(check_float(op, "x", &a->x, true));
@@ -633,7 +633,7 @@ static enum status check_runs(const char *op, const struct attention_runs *own, 
     return ST_OK;
 }
 
-enum status dev_check_attention_fwd(const struct attention_fwd *a, bool takes_halves)
+enum status dev_check_attention_fwd(const struct attention_fwd *a, bool accepts_halves)
 {
     const char *op = "attention_fwd";
     HAS_FLOAT(out);
@@ -649,7 +649,7 @@ enum status dev_check_attention_fwd(const struct attention_fwd *a, bool takes_ha
     return check_dropout(op, &a->dropout);
 }
 
-enum status dev_check_attention_decode(const struct attention_decode *a, bool takes_halves)
+enum status dev_check_attention_decode(const struct attention_decode *a, bool accepts_halves)
 {
     const char *op = "attention_decode";
     HAS_FLOAT(out);
@@ -658,7 +658,7 @@ enum status dev_check_attention_decode(const struct attention_decode *a, bool ta
     return ST_OK;
 }
 
-enum status dev_check_attention_bwd(const struct attention_bwd *a, bool takes_halves)
+enum status dev_check_attention_bwd(const struct attention_bwd *a, bool accepts_halves)
 {
     const char *op = "attention_bwd";
     HAS_FLOAT(dqkv);

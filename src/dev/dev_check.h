@@ -2,7 +2,7 @@
  * element types, bounds of sizes. A broken contract is a bug of the caller: ST_BUG, with the
  * values.
  *
- * takes_halves: the device also accepts bf16 and f16 for most tensors; its launchers then refuse
+ * accepts_halves: the device also accepts bf16 and f16 for most tensors; its launchers then refuse
  * types that do not go together. Otherwise a tensor is f32, unless its contract states another
  * type. Must not know devices. */
 #ifndef CONVOY_DEV_DEV_CHECK_H
@@ -12,7 +12,7 @@
 #include "kernels/op_list.h"
 
 #define DEV_CHECK_DECLARE(name) \
-    enum status dev_check_##name(const struct name *a, bool takes_halves);
+    enum status dev_check_##name(const struct name *a, bool accepts_halves);
 OP_LIST(DEV_CHECK_DECLARE)
 #undef DEV_CHECK_DECLARE
 

@@ -45,7 +45,7 @@ static enum status fail_short(const struct scan *scan, const char *part, uint64_
 }
 
 /* Moves past `bytes` bytes; *out: their beginning. */
-static enum status take_bytes(struct scan *scan, const char *part, uint64_t bytes,
+static enum status read_bytes(struct scan *scan, const char *part, uint64_t bytes,
                               const uint8_t **out)
 {
     if (bytes > (uint64_t)(scan->end - scan->at))
@@ -55,20 +55,20 @@ static enum status take_bytes(struct scan *scan, const char *part, uint64_t byte
     return ST_OK;
 }
 
-static enum status take_u64(struct scan *scan, const char *part, int bytes, uint64_t *out)
+static enum status read_u64(struct scan *scan, const char *part, int bytes, uint64_t *out)
 {
     const uint8_t *at = NULL;
-    TRY(take_bytes(scan, part, (uint64_t)bytes, &at));
+    TRY(read_bytes(scan, part, (uint64_t)bytes, &at));
     *out = read_le(at, bytes);
     return ST_OK;
 }
 
-static enum status take_string(struct scan *scan, const char *part, struct gguf_string *out)
+static enum status read_string(struct scan *scan, const char *part, struct gguf_string *out)
 {
     uint64_t n = 0;
     const uint8_t *at = NULL;
-    TRY(take_u64(scan, part, 8, &n));
-    TRY(take_bytes(scan, part, n, &at));
+    TRY(read_u64(scan, part, 8, &n));
+    TRY(read_bytes(scan, part, n, &at));
     *out = (struct gguf_string){(const char *)at, (size_t)n};
     return ST_OK;
 }
@@ -96,10 +96,10 @@ static int kind_bytes(enum gguf_kind kind)
     return bytes[kind];
 }
 
-static enum status take_kind(struct scan *scan, const struct gguf_value *value, enum gguf_kind *out)
+static enum status read_kind(struct scan *scan, const struct gguf_value *value, enum gguf_kind *out)
 {
     uint64_t kind = 0;
-    TRY(take_u64(scan, "the kind of a value", 4, &kind));
+    TRY(read_u64(scan, "the kind of a value", 4, &kind));
     if (kind >= GGUF_KIND_N)
         return FAIL(ST_BAD_DATA, "%s: key %.*s has kind %" PRIu64 ", expected 0 to %d", scan->what,
                     (int)(value->key_n < 80 ? value->key_n : 80), value->key, kind,
@@ -108,19 +108,19 @@ static enum status take_kind(struct scan *scan, const struct gguf_value *value, 
     return ST_OK;
 }
 
-static enum status take_value(struct scan *scan, struct gguf_value *value)
+static enum status read_value(struct scan *scan, struct gguf_value *value)
 {
     uint64_t n = 1;
     struct gguf_string key = {NULL, 0};
-    TRY(take_string(scan, "a key", &key));
+    TRY(read_string(scan, "a key", &key));
     TRY(check_name(scan, "a key", key, KEY_MAX));
     value->key = key.text;
     value->key_n = key.n;
-    TRY(take_kind(scan, value, &value->kind));
+    TRY(read_kind(scan, value, &value->kind));
     value->is_array = value->kind == GGUF_KIND_ARRAY;
     if (value->is_array) {
-        TRY(take_kind(scan, value, &value->kind));
-        TRY(take_u64(scan, "the length of an array", 8, &n));
+        TRY(read_kind(scan, value, &value->kind));
+        TRY(read_u64(scan, "the length of an array", 8, &n));
     }
     if (value->kind == GGUF_KIND_ARRAY)
         return FAIL(ST_BAD_DATA, "%s: key %.*s is an array of arrays, which is not read",
@@ -132,12 +132,12 @@ static enum status take_value(struct scan *scan, struct gguf_value *value)
     const uint8_t *begin = scan->at, *at = NULL;
     const uint64_t width = (uint64_t)kind_bytes(value->kind), items = (uint64_t)value->n;
     if (width > 0 && items <= UINT64_MAX / width)
-        TRY(take_bytes(scan, "a value", items * width, &at));
+        TRY(read_bytes(scan, "a value", items * width, &at));
     else if (items > (uint64_t)(scan->end - scan->at) / 8) /* each string has 8 bytes of length */
         return fail_short(scan, "an array", items);
     struct gguf_string string;
     for (uint64_t i = 0; width == 0 && i < items; i++)
-        TRY(take_string(scan, "a string", &string));
+        TRY(read_string(scan, "a string", &string));
     value->data = begin;
     value->bytes = (size_t)(scan->at - begin);
     return ST_OK;
@@ -153,12 +153,12 @@ static int compare_values(const void *a, const void *b)
 /* ---- tensors ---- */
 
 /* Reads the element type, and computes the bytes that follow from it. */
-static enum status take_type(struct scan *scan, struct gguf_tensor *t)
+static enum status read_type(struct scan *scan, struct gguf_tensor *t)
 {
     uint64_t type = 0;
     const char *name;
     int64_t bytes;
-    TRY(take_u64(scan, "a tensor's type", 4, &type));
+    TRY(read_u64(scan, "a tensor's type", 4, &type));
     t->quant = gguf_quant_of((uint32_t)type, &name);
     if (!t->quant)
         return FAIL(ST_BAD_DATA,
@@ -193,19 +193,19 @@ static enum status read_tensors(struct scan *scan, uint64_t n)
         struct gguf_tensor *t = &out->tensor[out->tensors_n];
         struct gguf_string name = {NULL, 0};
         uint64_t offset = 0;
-        TRY(take_string(scan, "a tensor's name", &name));
+        TRY(read_string(scan, "a tensor's name", &name));
         TRY(check_name(scan, "a tensor's name", name, GGUF_NAME_MAX - 1));
         memcpy(t->name, name.text, name.n);
         /* Reads the dimensions; in the file, the dimension with adjacent elements is the first. */
         uint64_t dims_n = 0, dim = 0;
-        TRY(take_u64(scan, "a tensor's shape", 4, &dims_n));
+        TRY(read_u64(scan, "a tensor's shape", 4, &dims_n));
         if (dims_n < 1 || dims_n > GGUF_DIMS_MAX)
             return FAIL(ST_BAD_DATA, "%s: tensor %s has %" PRIu64 " dimensions, expected 1 to %d",
                         scan->what, t->name, dims_n, GGUF_DIMS_MAX);
         t->dims_n = (int)dims_n;
         t->elems = 1;
         for (int i = t->dims_n - 1; i >= 0; i--) {
-            TRY(take_u64(scan, "a tensor's shape", 8, &dim));
+            TRY(read_u64(scan, "a tensor's shape", 8, &dim));
             if (dim < 1 || dim > INT64_MAX)
                 return FAIL(ST_BAD_DATA, "%s: tensor %s has a dimension of %" PRIu64, scan->what,
                             t->name, dim);
@@ -216,8 +216,8 @@ static enum status read_tensors(struct scan *scan, uint64_t n)
                             "damaged or hostile",
                             scan->what, t->name);
         }
-        TRY(take_type(scan, t));
-        TRY(take_u64(scan, "a tensor's offset", 8, &offset));
+        TRY(read_type(scan, t));
+        TRY(read_u64(scan, "a tensor's offset", 8, &offset));
         t->offset = (size_t)offset;
     }
     return ST_OK;
@@ -249,8 +249,8 @@ static enum status read_alignment(const struct scan *scan, size_t *out)
     return ST_OK;
 }
 
-/* place_all — finds the bytes of all tensors, and sorts them by name. */
-static enum status place_all(struct scan *scan)
+/* locate_all — finds the bytes of all tensors, and sorts them by name. */
+static enum status locate_all(struct scan *scan)
 {
     struct gguf *out = scan->out;
     size_t alignment = ALIGNMENT_USUAL, end = 0, skip;
@@ -311,7 +311,7 @@ static enum status read_all(struct scan *scan)
         return FAIL(ST_BAD_DATA, "%s does not begin with \"" MAGIC "\"; it is no GGUF file",
                     scan->what);
     scan->at += 4;
-    TRY(take_u64(scan, "the version", 4, &version));
+    TRY(read_u64(scan, "the version", 4, &version));
     if (version != 0 && (version & 0xffff) == 0)
         return FAIL(ST_BAD_DATA,
                     "%s is a GGUF file in big-endian order; use one in little-endian order",
@@ -320,8 +320,8 @@ static enum status read_all(struct scan *scan)
         return FAIL(ST_BAD_DATA,
                     "%s is a GGUF file of version %" PRIu64 ", expected %d or %d; convert it again",
                     scan->what, version, VERSION_MIN, VERSION_MAX);
-    TRY(take_u64(scan, "the number of tensors", 8, &tensors_n));
-    TRY(take_u64(scan, "the number of keys", 8, &values_n));
+    TRY(read_u64(scan, "the number of tensors", 8, &tensors_n));
+    TRY(read_u64(scan, "the number of keys", 8, &values_n));
     /* The keys, sorted. */
     /* The keys, sorted. */
     struct gguf *out = scan->out;
@@ -334,7 +334,7 @@ static enum status read_all(struct scan *scan)
     if (!out->value)
         return FAIL(ST_RETRY, "out of memory: %" PRIu64 " keys of %s", values_n, scan->what);
     for (; (uint64_t)out->values_n < values_n; out->values_n++)
-        TRY(take_value(scan, &out->value[out->values_n]));
+        TRY(read_value(scan, &out->value[out->values_n]));
     qsort(out->value, (size_t)values_n, sizeof(out->value[0]), compare_values);
     for (int i = 1; i < out->values_n; i++)
         if (compare_values(&out->value[i - 1], &out->value[i]) == 0)
@@ -342,7 +342,7 @@ static enum status read_all(struct scan *scan)
                         (int)(out->value[i].key_n < 80 ? out->value[i].key_n : 80),
                         out->value[i].key);
     TRY(read_tensors(scan, tensors_n));
-    return place_all(scan);
+    return locate_all(scan);
 }
 
 enum status gguf_parse(const uint8_t *bytes, size_t n, const char *what, struct gguf *out)

@@ -153,7 +153,7 @@ static void drop_superseded(struct audit *a, int64_t after)
     }
 }
 
-static enum status take_start(struct audit *a, const struct ledger_start *start)
+static enum status audit_start(struct audit *a, const struct ledger_start *start)
 {
     if (start->generation <= a->generation)
         return FAIL(ST_BAD_DATA, "generation %" PRId64 " follows generation %" PRId64,
@@ -200,7 +200,7 @@ static void make_room(struct audit *a, int *at)
 
 /* ---- the kinds of lines ---- */
 
-static enum status take_checkpoint(struct audit *a, const cJSON *root)
+static enum status audit_checkpoint(struct audit *a, const cJSON *root)
 {
     struct ledger_checkpoint c;
     TRY(get_count(root, "generation", 1, &c.generation));
@@ -209,7 +209,7 @@ static enum status take_checkpoint(struct audit *a, const cJSON *root)
     TRY(json_get_hex(root, "state", &c.state));
     TRY(check_generation(a, c.generation));
     struct ledger_audit *out = a->out;
-    /* Finds the place of the step. Entries come nearly in order. */
+    /* Finds the position of the step. Entries come nearly in order. */
     int at = out->checkpoints_n;
     while (at > 0 && out->checkpoint[at - 1].step >= c.step)
         at--;
@@ -238,7 +238,7 @@ static enum status take_checkpoint(struct audit *a, const cJSON *root)
 }
 
 /* Records the provenance: two generations with one fingerprint should have the same results. */
-static enum status take_provenance(struct audit *a, const cJSON *root)
+static enum status audit_provenance(struct audit *a, const cJSON *root)
 {
     const cJSON *object;
     TRY(json_get_object(root, "provenance", &object));
@@ -252,7 +252,7 @@ static enum status take_provenance(struct audit *a, const cJSON *root)
     return ST_OK;
 }
 
-static enum status take_object(struct audit *a, const cJSON *root)
+static enum status audit_object(struct audit *a, const cJSON *root)
 {
     struct ledger_start start = {0};
     struct ledger_run run = {0};
@@ -265,7 +265,7 @@ static enum status take_object(struct audit *a, const cJSON *root)
             TRY(get_count(root, "epoch", 1, &start.epoch));
             TRY(json_get_hex(root, "order", &start.order));
         }
-        return take_start(a, &start);
+        return audit_start(a, &start);
     }
     if (cJSON_HasObjectItem(root, "step")) {
         int64_t end;
@@ -291,11 +291,11 @@ static enum status take_object(struct audit *a, const cJSON *root)
         return ST_OK;
     }
     if (cJSON_HasObjectItem(root, "checkpoint"))
-        return take_checkpoint(a, root);
-    return cJSON_HasObjectItem(root, "provenance") ? take_provenance(a, root) : ST_OK;
+        return audit_checkpoint(a, root);
+    return cJSON_HasObjectItem(root, "provenance") ? audit_provenance(a, root) : ST_OK;
 }
 
-static enum status take_line(struct audit *a, const char *line, size_t n)
+static enum status audit_line(struct audit *a, const char *line, size_t n)
 {
     cJSON *root = NULL;
     /* The expected end of the line, as finish_line writes it. */
@@ -310,12 +310,12 @@ static enum status take_line(struct audit *a, const char *line, size_t n)
                     a->out->hash);
     TRY(json_parse(line, n, "it", &root));
     enum status st =
-        cJSON_IsObject(root) ? take_object(a, root) : FAIL(ST_BAD_DATA, "it is not a JSON object");
+        cJSON_IsObject(root) ? audit_object(a, root) : FAIL(ST_BAD_DATA, "it is not a JSON object");
     cJSON_Delete(root);
     return st;
 }
 
-static enum status take_lines(struct audit *a, const char *bytes, size_t n, const char *what)
+static enum status audit_lines(struct audit *a, const char *bytes, size_t n, const char *what)
 {
     int64_t line = 0;
     while (a->out->bytes < n) {
@@ -328,7 +328,7 @@ static enum status take_lines(struct audit *a, const char *bytes, size_t n, cons
             a->out->is_torn = true;
             return ST_OK;
         }
-        enum status st = end ? take_line(a, at, (size_t)(end - at) + 1)
+        enum status st = end ? audit_line(a, at, (size_t)(end - at) + 1)
                              : FAIL(ST_BAD_DATA, "it has more than %d bytes", LEDGER_LINE_MAX);
         if (st != ST_OK)
             return FAIL(st, "%s: line %" PRId64 " is not of a ledger: %s", what, line,
@@ -399,7 +399,7 @@ static enum status audit_bytes(const char *bytes, size_t n, const char *what, bo
 {
     struct audit a = {.out = out, .is_unchecked = is_unchecked};
     *out = (struct ledger_audit){.generations = 0};
-    enum status st = take_lines(&a, bytes, n, what);
+    enum status st = audit_lines(&a, bytes, n, what);
     if (st == ST_OK) {
         find_problem(&a);
         count_outcomes(&a);

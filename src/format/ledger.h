@@ -18,7 +18,7 @@
  *   {"generation":2,"checkpoint":150,"weights":"01ef…","state":"23ab…","xxh3_64":"…"}
  *     the checkpoint of step 150: XXH3-64 of its parameters' file, and of all files' checksums.
  *
- * A sample is the number that the run counts: its place in the order of all epochs. A crash may
+ * A sample is the number that the run counts: its position in the order of all epochs. A crash may
  * leave an incomplete last line, which counts as not written. It must not know training. */
 #ifndef CONVOY_FORMAT_LEDGER_H
 #define CONVOY_FORMAT_LEDGER_H

@@ -130,7 +130,7 @@ static enum status check_header(const uint8_t *bytes, const char *what, struct l
 }
 
 /* Finds the beginning of each tensor; the last must end with the file. */
-static enum status place_tensors(const uint8_t *bytes, size_t n, struct llmc *llmc)
+static enum status locate_tensors(const uint8_t *bytes, size_t n, struct llmc *llmc)
 {
     int64_t at = HEADER_BYTES, begin[LLMC_TENSORS];
     for (int i = 0; i < LLMC_TENSORS; i++) {
@@ -167,7 +167,7 @@ enum status llmc_parse(const uint8_t *bytes, size_t n, const char *what, struct 
                     "%s has %zu bytes, too few for a model file of llm.c (its header has %d)", what,
                     n, HEADER_BYTES);
     TRY(check_header(bytes, what, &llmc));
-    TRY(place_tensors(bytes, n, &llmc));
+    TRY(locate_tensors(bytes, n, &llmc));
     /* Rows of wte without a token are zero, and stay so in training: other values mean a wrong
      * vocabulary. */
     size_t width = dtype_bytes(llmc.dtype), row_bytes = (size_t)llmc.embed * width;

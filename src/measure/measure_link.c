@@ -290,9 +290,9 @@ static enum status run_slice(struct leader *l, enum kind kind, int64_t bytes, st
     const double trip = 2e3 * l->found->best_us;
     const double mine = (double)(waited_ns(l->link) - before_ns);
     const double theirs = (double)(answer.waited_ns - theirs_ns);
-    const double took = all - (trip < all / 2 ? trip : all / 2);
-    const double rest = took - mine - theirs; /* each may have waited while the other did not */
-    out->rate = (double)bytes / took;
+    const double elapsed = all - (trip < all / 2 ? trip : all / 2);
+    const double rest = elapsed - mine - theirs; /* each may have waited while the other did not */
+    out->rate = (double)bytes / elapsed;
     out->rate_max = (double)bytes / (rest > all / 20 ? rest : all / 20);
     count_segments(l, &answer, true);
     return ST_OK;

@@ -44,7 +44,7 @@ enum status measure_memory_fill(const struct measure_memory *memory, enum dtype 
     return fill_memory(memory->stream, memory->shared, memory->shared_bytes, block);
 }
 
-struct tensor measure_memory_take(struct measure_taken *t, int64_t elems, enum dtype dtype)
+struct tensor measure_memory_alloc(struct measure_args *t, int64_t elems, enum dtype dtype)
 {
     const struct measure_memory *m = t->memory;
     struct tensor out = {m->data != NULL ? m->data + t->at : NULL, dtype};
@@ -52,16 +52,16 @@ struct tensor measure_memory_take(struct measure_taken *t, int64_t elems, enum d
     return out;
 }
 
-struct tensor measure_memory_take_shared(struct measure_taken *t, int64_t elems, enum dtype dtype)
+struct tensor measure_memory_alloc_shared(struct measure_args *t, int64_t elems, enum dtype dtype)
 {
     if (t->memory->shared == NULL)
-        return measure_memory_take(t, elems, dtype);
+        return measure_memory_alloc(t, elems, dtype);
     struct tensor out = {t->memory->shared + t->shared_at, dtype};
     t->shared_at += round_up(elems * (int64_t)dtype_bytes(dtype));
     return out;
 }
 
-bool measure_memory_turns(const struct measure_taken *t, struct measure_turns *out)
+bool measure_memory_turns(const struct measure_args *t, struct measure_turns *out)
 {
     const struct measure_memory *m = t->memory;
     *out =
@@ -73,11 +73,11 @@ bool measure_memory_turns(const struct measure_taken *t, struct measure_turns *o
     return out->n > 0 && out->shared_n > 0;
 }
 
-struct measure_taken measure_memory_next(struct measure_turns *turns)
+struct measure_args measure_memory_next(struct measure_turns *turns)
 {
     const int64_t i = turns->at++;
-    return (struct measure_taken){turns->memory, i % turns->n * turns->bytes,
-                                  i % turns->shared_n * turns->shared_bytes};
+    return (struct measure_args){turns->memory, i % turns->n * turns->bytes,
+                                 i % turns->shared_n * turns->shared_bytes};
 }
 
 enum status measure_memory_copy(void *run)

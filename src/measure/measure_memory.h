@@ -1,7 +1,7 @@
 /* measure_memory — memory of a device for the arguments of measured work, and work that measures
  * the memory itself.
  *
- * Repeated work uses arguments from another place each time, by turns all over the memory. So
+ * Repeated work uses arguments from another address each time, by turns all over the memory. So
  * caches hold as little of them as in a training step, where other operations run in between. Must
  * not know which rates are good. */
 #ifndef CONVOY_MEASURE_MEMORY_H
@@ -33,23 +33,23 @@ void measure_memory_close(struct measure_memory *memory);
 enum status measure_memory_fill(const struct measure_memory *memory, enum dtype dtype);
 
 /* The arguments of one turn: the end of the used memory. Begins as {.memory = …}. */
-struct measure_taken {
+struct measure_args {
     const struct measure_memory *memory;
     int64_t at, shared_at;
 };
 /* Returns a tensor after the earlier ones; the caller compares the end with the memory. */
-struct tensor measure_memory_take(struct measure_taken *t, int64_t elems, enum dtype dtype);
+struct tensor measure_memory_alloc(struct measure_args *t, int64_t elems, enum dtype dtype);
 /* Returns a tensor of parameters or gradients, in the shared memory if there is any. */
-struct tensor measure_memory_take_shared(struct measure_taken *t, int64_t elems, enum dtype dtype);
+struct tensor measure_memory_alloc_shared(struct measure_args *t, int64_t elems, enum dtype dtype);
 
 struct measure_turns {
     const struct measure_memory *memory;
     int64_t bytes, shared_bytes, n, shared_n, at;
 };
 /* Makes turns of the size of `t`. Returns false if the memory is too small for one. */
-bool measure_memory_turns(const struct measure_taken *t, struct measure_turns *out);
+bool measure_memory_turns(const struct measure_args *t, struct measure_turns *out);
 /* Returns the next turn, from which tensors are allocated. */
-struct measure_taken measure_memory_next(struct measure_turns *turns);
+struct measure_args measure_memory_next(struct measure_turns *turns);
 
 /* Work on two tensors of fp32 numbers; for a copy either may lie in host memory. */
 struct measure_memory_run {

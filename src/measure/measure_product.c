@@ -12,24 +12,24 @@ static enum status run_backward(struct stream *s, const struct op_table *op,
 /* Each function below allocates the arguments of one run from t. op NULL: it runs nothing, to
  * measure the memory that a run needs. */
 
-static enum status run_forward(struct measure_taken *t, const struct measure_product *p,
+static enum status run_forward(struct measure_args *t, const struct measure_product *p,
                                const struct op_table *op)
 {
-    struct tensor x = measure_memory_take(t, p->n * p->in, p->dtype),
-                  y = measure_memory_take(t, p->n * p->out, p->dtype),
-                  w = measure_memory_take_shared(t, p->in * p->out, p->dtype);
+    struct tensor x = measure_memory_alloc(t, p->n * p->in, p->dtype),
+                  y = measure_memory_alloc(t, p->n * p->out, p->dtype),
+                  w = measure_memory_alloc_shared(t, p->in * p->out, p->dtype);
     const struct matmul_fwd fwd = {.y = y, .x = x, .w = w, .n = p->n, .in = p->in, .out = p->out};
     return op ? op->matmul_fwd(t->memory->stream, &fwd) : ST_OK;
 }
 
-static enum status run_layer(struct measure_taken *t, const struct measure_product *p,
+static enum status run_layer(struct measure_args *t, const struct measure_product *p,
                              const struct op_table *op)
 {
     int64_t n = p->n, in = p->in, o = p->out;
-    struct tensor x = measure_memory_take(t, n * in, p->dtype),
-                  y = measure_memory_take(t, n * o, p->dtype),
-                  w = measure_memory_take_shared(t, in * o, p->dtype),
-                  dw = measure_memory_take_shared(t, in * o, DTYPE_F32);
+    struct tensor x = measure_memory_alloc(t, n * in, p->dtype),
+                  y = measure_memory_alloc(t, n * o, p->dtype),
+                  w = measure_memory_alloc_shared(t, in * o, p->dtype),
+                  dw = measure_memory_alloc_shared(t, in * o, DTYPE_F32);
     const struct matmul_fwd fwd = {.y = y, .x = x, .w = w, .n = n, .in = in, .out = o};
     const struct matmul_bwd_x bwd_x = {.dx = x, .dy = y, .w = w, .n = n, .in = in, .out = o};
     const struct matmul_bwd_w bwd_w = {
@@ -47,15 +47,15 @@ struct block {
     struct matmul_bwd_w bwd_w[2];
 };
 
-static struct block take_block(struct measure_taken *t, const struct measure_product *p)
+static struct block allocate_block(struct measure_args *t, const struct measure_product *p)
 {
     int64_t n = p->n, in = p->in, o = p->out;
-    struct tensor x = measure_memory_take(t, n * in, p->dtype),
-                  y = measure_memory_take(t, n * in, p->dtype),
-                  pre = measure_memory_take(t, n * o, p->dtype),
-                  act = measure_memory_take(t, n * o, p->dtype),
-                  w = measure_memory_take_shared(t, 2 * in * o, p->dtype),
-                  dw = measure_memory_take_shared(t, 2 * in * o, DTYPE_F32),
+    struct tensor x = measure_memory_alloc(t, n * in, p->dtype),
+                  y = measure_memory_alloc(t, n * in, p->dtype),
+                  pre = measure_memory_alloc(t, n * o, p->dtype),
+                  act = measure_memory_alloc(t, n * o, p->dtype),
+                  w = measure_memory_alloc_shared(t, 2 * in * o, p->dtype),
+                  dw = measure_memory_alloc_shared(t, 2 * in * o, DTYPE_F32),
                   down = tensor_at(w, in * o), d_down = tensor_at(dw, in * o);
     return (struct block){
         .fwd = {{.y = act,
@@ -73,27 +73,27 @@ static struct block take_block(struct measure_taken *t, const struct measure_pro
                   {.dw = d_down, .x = act, .dy = y, .n = n, .in = o, .out = in}}};
 }
 
-static enum status run_block_forward(struct measure_taken *t, const struct measure_product *p,
+static enum status run_block_forward(struct measure_args *t, const struct measure_product *p,
                                      const struct op_table *op)
 {
-    const struct block block = take_block(t, p);
+    const struct block block = allocate_block(t, p);
     for (int i = 0; op && i < 2; i++)
         TRY(op->matmul_fwd(t->memory->stream, &block.fwd[i]));
     return ST_OK;
 }
 
-static enum status run_head(struct measure_taken *t, const struct measure_product *p,
+static enum status run_head(struct measure_args *t, const struct measure_product *p,
                             const struct op_table *op)
 {
     /* Rows of logits begin at whole cache lines, as in training: else AVX2 needs a fifth more. */
     struct stream *s = t->memory->stream;
     int64_t n = p->n, in = p->in, o = p->out, line = 128 / (int64_t)dtype_bytes(p->dtype),
             stride = (p->out + line - 1) / line * line;
-    struct tensor x = measure_memory_take(t, n * in, p->dtype),
-                  y = measure_memory_take(t, n * stride, p->dtype),
-                  losses = measure_memory_take(t, n, DTYPE_F32),
-                  w = measure_memory_take_shared(t, in * o, p->dtype),
-                  dw = measure_memory_take_shared(t, in * o, DTYPE_F32);
+    struct tensor x = measure_memory_alloc(t, n * in, p->dtype),
+                  y = measure_memory_alloc(t, n * stride, p->dtype),
+                  losses = measure_memory_alloc(t, n, DTYPE_F32),
+                  w = measure_memory_alloc_shared(t, in * o, p->dtype),
+                  dw = measure_memory_alloc_shared(t, in * o, DTYPE_F32);
     const enum matmul_layout layout = MATMUL_LAYOUT_OI; /* layout of a token embedding */
     const struct matmul_fwd fwd = {
         .y = y, .x = x, .w = w, .n = n, .in = in, .out = o, .y_stride = stride, .layout = layout};
@@ -122,7 +122,7 @@ static enum status run_head(struct measure_taken *t, const struct measure_produc
     return run_backward(s, op, &bwd_x, &bwd_w);
 }
 
-static enum status (*const first_run[])(struct measure_taken *t, const struct measure_product *p,
+static enum status (*const first_run[])(struct measure_args *t, const struct measure_product *p,
                                         const struct op_table *op) = {
     [MEASURE_PRODUCT_FORWARD] = run_forward,
     [MEASURE_PRODUCT_LAYER] = run_layer,
@@ -141,7 +141,7 @@ double measure_product_flops(const struct measure_product *product)
 int64_t measure_product_bytes(const struct measure_product *product)
 {
     const struct measure_memory none = {0};
-    struct measure_taken t = {.memory = &none};
+    struct measure_args t = {.memory = &none};
     (void)first_run[product->kind](&t, product, NULL);
     return t.at;
 }
@@ -149,7 +149,7 @@ int64_t measure_product_bytes(const struct measure_product *product)
 bool measure_product_open(const struct measure_product *product,
                           const struct measure_memory *memory, struct measure_product_run *out)
 {
-    struct measure_taken t = {.memory = memory};
+    struct measure_args t = {.memory = memory};
     (void)first_run[product->kind](&t, product, NULL);
     out->product = *product;
     return measure_memory_turns(&t, &out->turns);
@@ -159,12 +159,12 @@ enum status measure_product_work(void *run)
 {
     struct measure_product_run *r = run;
     const struct op_table *op = dev_op(r->turns.memory->dev);
-    struct measure_taken t = measure_memory_next(&r->turns);
+    struct measure_args t = measure_memory_next(&r->turns);
     TRY(first_run[r->product.kind](&t, &r->product, op));
     if (r->product.kind != MEASURE_PRODUCT_BLOCK)
         return ST_OK;
     t = measure_memory_next(&r->turns); /* a block's backward pass comes long after its forward */
-    const struct block block = take_block(&t, &r->product);
+    const struct block block = allocate_block(&t, &r->product);
     for (int i = 1; i >= 0; i--)
         TRY(run_backward(t.memory->stream, op, &block.bwd_x[i], &block.bwd_w[i]));
     return ST_OK;

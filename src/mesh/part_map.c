@@ -214,8 +214,8 @@ static struct piece piece_of(const struct part_map *map, int part, int i, int64_
                           .whole_at = p->offset - first};
 }
 
-void part_map_take(const struct part_map *map, int part, int64_t first, int64_t n,
-                   struct part_map_range range, const float *own, float *whole)
+void part_map_copy_to_whole(const struct part_map *map, int part, int64_t first, int64_t n,
+                            struct part_map_range range, const float *own, float *whole)
 {
     for (int i = first_tensor(map->whole, first);
          i < map->whole->params_n && map->whole->param[i].offset < first + n; i++) {
@@ -230,8 +230,8 @@ void part_map_take(const struct part_map *map, int part, int64_t first, int64_t 
     }
 }
 
-void part_map_give(const struct part_map *map, int part, int64_t first, int64_t n,
-                   struct part_map_range range, const float *whole, float *own)
+void part_map_copy_from_whole(const struct part_map *map, int part, int64_t first, int64_t n,
+                              struct part_map_range range, const float *whole, float *own)
 {
     memset(own, 0, (size_t)range.n * sizeof *own);
     for (int i = first_tensor(map->whole, first);

@@ -50,14 +50,14 @@ struct part_map_range part_map_sources(const struct part_map *map, int part, int
                                        int64_t n);
 /* part_map_held — returns the range of a part's table that holds all elements that the part has. */
 struct part_map_range part_map_held(const struct part_map *map, int part, int64_t first, int64_t n);
-/* part_map_take — copies the elements that are read from this part from `own`, which holds the
- * range, to whole (n). Other elements of `whole` keep their values. */
-void part_map_take(const struct part_map *map, int part, int64_t first, int64_t n,
-                   struct part_map_range range, const float *own, float *whole);
-/* part_map_give — copies the elements that the part has from whole (n) to `own`; padding becomes
- * zero. */
-void part_map_give(const struct part_map *map, int part, int64_t first, int64_t n,
-                   struct part_map_range range, const float *whole, float *own);
+/* part_map_copy_to_whole — copies the elements that are read from this part from `own`, which holds
+ * the range, to whole (n). Other elements of `whole` keep their values. */
+void part_map_copy_to_whole(const struct part_map *map, int part, int64_t first, int64_t n,
+                            struct part_map_range range, const float *own, float *whole);
+/* part_map_copy_from_whole — copies the elements that the part has from whole (n) to `own`; padding
+ * becomes zero. */
+void part_map_copy_from_whole(const struct part_map *map, int part, int64_t first, int64_t n,
+                              struct part_map_range range, const float *whole, float *own);
 /* part_map_pad — sets padding in whole (n) to zero. */
 void part_map_pad(const struct part_map *map, int64_t first, int64_t n, float *whole);
 

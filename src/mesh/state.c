@@ -204,14 +204,14 @@ static enum status parts_read(const struct state *s, const struct state_range *r
                    ? comm_send(s->world, (struct tensor){room->data, DTYPE_F32}, own.n, 0)
                    : ST_OK;
     part_map_pad(s->map, r->first, r->n, r->values);
-    part_map_take(s->map, 0, r->first, r->n, own, room->data, r->values);
+    part_map_copy_to_whole(s->map, 0, r->first, r->n, own, room->data, r->values);
     for (int i = 1; i < s->map->parts_n; i++) {
         struct part_map_range range = part_map_sources(s->map, i, r->first, r->n);
         if (range.n == 0)
             continue;
         reserve_room(room, range.n);
         TRY(comm_recv(s->world, (struct tensor){room->data, DTYPE_F32}, range.n, leader_of(s, i)));
-        part_map_take(s->map, i, r->first, r->n, range, room->data, r->values);
+        part_map_copy_to_whole(s->map, i, r->first, r->n, range, room->data, r->values);
     }
     return ST_OK;
 }
@@ -228,14 +228,14 @@ static enum status parts_write(const struct state *s, const struct state_range *
         if (range.n == 0)
             continue;
         reserve_room(r->room, range.n);
-        part_map_give(s->map, i, r->first, r->n, range, r->values, r->room->data);
+        part_map_copy_from_whole(s->map, i, r->first, r->n, range, r->values, r->room->data);
         TRY(comm_send(s->world, (struct tensor){r->room->data, DTYPE_F32}, range.n,
                       leader_of(s, i)));
     }
     reserve_room(r->room, own.n > 0 ? own.n : 1);
     r->room->data[0] = 0;
     if (is_first && own.n > 0)
-        part_map_give(s->map, 0, r->first, r->n, own, r->values, r->room->data);
+        part_map_copy_from_whole(s->map, 0, r->first, r->n, own, r->values, r->room->data);
     else if (own.n > 0 && is_leader(s))
         TRY(comm_recv(s->world, (struct tensor){r->room->data, DTYPE_F32}, own.n, 0));
     return store_state_scatter(s->store, r->part, own.first, own.n, r->room->data);

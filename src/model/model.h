@@ -205,7 +205,7 @@ struct model_acts; /* transformer/transformer.h */
  * and in the stream's order. A tensor of all ranks consists of equal shares in the order of the
  * ranks. elems counts the elements of the larger tensor.
  *   gather       *all = the shares of all ranks, in the memory to which *all points; own may be at
- *                its place there. One rank: *all = own.
+ *                its offset there. One rank: *all = own.
  *   scatter_sum  own = this rank's share of the sum of `in` over the ranks; `in` is then undefined.
  *                One rank: own is `in`.
  *   sum          x = its sum over `copies` neighbours (param.h: tensor_copies); the same bits on

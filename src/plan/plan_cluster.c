@@ -53,7 +53,7 @@ double plan_cluster_rows_share(const struct plan_rows *of, double rows, double w
 
 /* ---- keys ---- */
 
-/* A number of the file: its key, its place in the struct, and its range. */
+/* A number of the file: its key, its offset in the struct, and its range. */
 struct number {
     const char *key;
     size_t offset;

@@ -98,7 +98,7 @@ int plan_link_forms(const struct plan_link_run *link, struct plan_link_form form
     int n = 0;
     for (; n < EVERY_STEP; n++)
         form[n] = every_step[n];
-    for (int i = 0; i < LOCALS && link->takes_local; i++) {
+    for (int i = 0; i < LOCALS && link->allows_local_steps; i++) {
         form[n] = every_step[0];
         form[n++].local_steps = local_steps[i];
         form[n] = every_step[EVERY_STEP - 1];

@@ -52,7 +52,7 @@ struct plan_link_run {
     int64_t params;
     int nodes, locals;
     enum grad_compress_kind compress; /* the run's current form */
-    bool takes_local;                 /* each worker holds the whole model */
+    bool allows_local_steps;          /* each worker holds the whole model */
     /* measured */
     int seen_n;
     struct plan_link_step step[PLAN_LINK_STEPS];

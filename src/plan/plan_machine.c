@@ -31,7 +31,7 @@ enum status plan_machine_time(const struct plan_machine *m, measure_work *work, 
 #define OVERLAP_SLICES 60  /* slices for all tries together */
 #define OVERLAP_ELEMS_LEAST 16384
 #define TRIES 7
-#define PART_PLACES 8
+#define PART_SLOTS 8
 #define PART_MOST 2.0 /* the most that a file may hold */
 
 static const int64_t sizes[] = {64,      16 << 10, 64 << 10, 256 << 10,
@@ -44,7 +44,7 @@ struct call {
     struct comm *comm;
     struct measure_collective_memory memory;
     struct measure_collective_call what;
-    int64_t elems, places, at;
+    int64_t elems, slots, at;
 };
 
 static struct call call_of(const struct plan_machine *m, struct comm *comm,
@@ -54,19 +54,19 @@ static struct call call_of(const struct plan_machine *m, struct comm *comm,
                          .memory = {.data = m->shared},
                          .what = {.collective = collective, .dtype = DTYPE_F32, .bytes = bytes},
                          .elems = bytes / (int64_t)sizeof(float),
-                         .places = m->shared_bytes / bytes};
+                         .slots = m->shared_bytes / bytes};
 }
 
-static void take_next_place(struct call *call)
+static void advance_call(struct call *call)
 {
-    call->at = (call->at + 1) % call->places;
+    call->at = (call->at + 1) % call->slots;
     call->what.at_elems = call->at * call->elems;
 }
 
 static enum status run_call(void *arg)
 {
     struct call *call = arg;
-    take_next_place(call);
+    advance_call(call);
     return measure_collective_make(&call->memory, call->comm, &call->what);
 }
 
@@ -131,7 +131,7 @@ void plan_machine_link_fit(struct plan_cluster *cluster, struct plan_link *link,
 static enum status measure_parts(const struct plan_machine *m, struct comm *comm,
                                  struct plan_link *link)
 {
-    const int64_t bytes = m->shared_bytes / PART_PLACES / 4096 * 4096;
+    const int64_t bytes = m->shared_bytes / PART_SLOTS / 4096 * 4096;
     double sum, scatter, gather;
     TRY(time_call(m, comm, BUS_COLLECTIVE_ALL_REDUCE, bytes, &sum));
     TRY(time_call(m, comm, BUS_COLLECTIVE_REDUCE_SCATTER, bytes, &scatter));
@@ -172,7 +172,7 @@ static enum status run_both(void *arg)
     struct both *b = arg;
     struct comm_ticket ticket[BESIDE];
     for (int i = 0; i < b->calls; i++) {
-        take_next_place(&b->call);
+        advance_call(&b->call);
         const struct tensor all =
             tensor_at((struct tensor){b->call.memory.data, DTYPE_F32}, b->call.what.at_elems);
         TRY(comm_all_reduce_begin(b->call.comm, all, all, b->call.elems, &ticket[i]));
@@ -277,7 +277,7 @@ static enum status measure_links(struct plan_machine *m)
     while (b.call.elems > OVERLAP_ELEMS_LEAST &&
            planned_seconds(m, &b.call) * BESIDE * (3 + 4) * TRIES > OVERLAP_SLICES * m->slice)
         b.call.elems /= 2;
-    b.call.places = m->shared_bytes / (int64_t)sizeof(float) / b.call.elems;
+    b.call.slots = m->shared_bytes / (int64_t)sizeof(float) / b.call.elems;
     TRY(measure_memory_open(&memory, b.dev, b.stream, bytes));
     const struct tensor x = {memory.data, DTYPE_F32};
     b.product = (struct matmul_fwd){

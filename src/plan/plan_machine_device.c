@@ -72,16 +72,16 @@ struct attention {
     struct attention_bwd bwd;
 };
 
-static void lay_attention(struct measure_taken *t, const struct attention_run *r,
+static void lay_attention(struct measure_args *t, const struct attention_run *r,
                           struct attention *out)
 {
     const int64_t h = ATTENTION_ELEMS / r->d, row = 3 * h * r->d, elems = r->tokens * h * r->d;
     const enum dtype dtype = r->dtype;
-    struct tensor qkv = measure_memory_take(t, r->tokens * row, dtype),
-                  dqkv = measure_memory_take(t, r->tokens * row, dtype),
-                  y = measure_memory_take(t, elems, dtype),
-                  dy = measure_memory_take(t, elems, dtype),
-                  lse = measure_memory_take(t, r->tokens * h, DTYPE_F32);
+    struct tensor qkv = measure_memory_alloc(t, r->tokens * row, dtype),
+                  dqkv = measure_memory_alloc(t, r->tokens * row, dtype),
+                  y = measure_memory_alloc(t, elems, dtype),
+                  dy = measure_memory_alloc(t, elems, dtype),
+                  lse = measure_memory_alloc(t, r->tokens * h, DTYPE_F32);
     *out = (struct attention){
         {.out = y, .lse = lse, .qkv = qkv, .b = 1, .t = r->tokens, .h = h, .hk = h, .d = r->d},
         {.dqkv = dqkv,
@@ -99,7 +99,7 @@ static void lay_attention(struct measure_taken *t, const struct attention_run *r
 static enum status run_attention(void *arg)
 {
     struct attention_run *r = arg;
-    struct measure_taken t = measure_memory_next(&r->turns);
+    struct measure_args t = measure_memory_next(&r->turns);
     const struct op_table *op = dev_op(t.memory->dev);
     struct attention a;
     lay_attention(&t, r, &a);
@@ -112,7 +112,7 @@ static enum status run_attention(void *arg)
 static enum status attention_rate(const struct plan_machine *m, int64_t tokens, int64_t d,
                                   double *rate_out, double *flops_out, double *seconds_out)
 {
-    struct measure_taken t = {.memory = &m->memory};
+    struct measure_args t = {.memory = &m->memory};
     struct attention_run r = {.tokens = tokens, .d = d, .dtype = m->dtype};
     struct attention a;
     struct op_cost fwd, bwd;
@@ -184,7 +184,7 @@ static enum status run_adamw(void *arg)
 /* Lays out an update. Returns false if there is not enough memory. */
 static bool make_adamw(const struct measure_memory *memory, int64_t elems, struct adamw_run *out)
 {
-    struct measure_taken t = {.memory = memory};
+    struct measure_args t = {.memory = memory};
     out->memory = memory;
     out->span = (struct optim_span){.elems = elems};
     out->adamw = (struct adamw){.spans = &out->span,
@@ -194,11 +194,11 @@ static bool make_adamw(const struct measure_memory *memory, int64_t elems, struc
                                 .beta2 = 0.95,
                                 .eps = 1e-8,
                                 .step = 2};
-    out->adamw.p = measure_memory_take(&t, elems, DTYPE_F32);
-    out->adamw.g = measure_memory_take_shared(&t, elems, DTYPE_F32);
-    out->adamw.m = measure_memory_take(&t, elems, DTYPE_F32);
-    out->adamw.v = measure_memory_take(&t, elems, DTYPE_F32);
-    out->adamw.grad_scale = measure_memory_take(&t, 2, DTYPE_F64);
+    out->adamw.p = measure_memory_alloc(&t, elems, DTYPE_F32);
+    out->adamw.g = measure_memory_alloc_shared(&t, elems, DTYPE_F32);
+    out->adamw.m = measure_memory_alloc(&t, elems, DTYPE_F32);
+    out->adamw.v = measure_memory_alloc(&t, elems, DTYPE_F32);
+    out->adamw.grad_scale = measure_memory_alloc(&t, 2, DTYPE_F64);
     return t.at <= memory->bytes && t.shared_at <= memory->shared_bytes;
 }
 
@@ -250,22 +250,22 @@ struct between_run {
     struct measure_turns turns;
 };
 
-static void lay_between(struct measure_taken *t, const struct between_run *r, struct between *out)
+static void lay_between(struct measure_args *t, const struct between_run *r, struct between *out)
 {
     const enum dtype dtype = r->dtype;
     int64_t n = r->n, c = r->c, f = 4 * c, v = 16 * c;
-    struct tensor x = measure_memory_take(t, n * c, dtype),
-                  y = measure_memory_take(t, n * c, dtype),
-                  up = measure_memory_take(t, 2 * n * f, dtype),
-                  act = measure_memory_take(t, n * f, dtype),
-                  logits = measure_memory_take(t, n * v, dtype),
-                  grads = measure_memory_take(t, n * f, DTYPE_F32),
-                  w = measure_memory_take(t, c, dtype), dw = measure_memory_take(t, c, DTYPE_F32),
-                  db = measure_memory_take(t, c, DTYPE_F32),
-                  mean = measure_memory_take(t, n, DTYPE_F32),
-                  rstd = measure_memory_take(t, n, DTYPE_F32),
-                  losses = measure_memory_take(t, n, DTYPE_F32),
-                  sum = measure_memory_take(t, 1, DTYPE_F64),
+    struct tensor x = measure_memory_alloc(t, n * c, dtype),
+                  y = measure_memory_alloc(t, n * c, dtype),
+                  up = measure_memory_alloc(t, 2 * n * f, dtype),
+                  act = measure_memory_alloc(t, n * f, dtype),
+                  logits = measure_memory_alloc(t, n * v, dtype),
+                  grads = measure_memory_alloc(t, n * f, DTYPE_F32),
+                  w = measure_memory_alloc(t, c, dtype), dw = measure_memory_alloc(t, c, DTYPE_F32),
+                  db = measure_memory_alloc(t, c, DTYPE_F32),
+                  mean = measure_memory_alloc(t, n, DTYPE_F32),
+                  rstd = measure_memory_alloc(t, n, DTYPE_F32),
+                  losses = measure_memory_alloc(t, n, DTYPE_F32),
+                  sum = measure_memory_alloc(t, 1, DTYPE_F64),
                   targets = {t->memory->zeros, DTYPE_I32};
     *out = (struct between){
         .norm_fwd = {y, mean, rstd, x, w, w, n, c, 1e-5f, NORM_KIND_LAYER},
@@ -280,7 +280,7 @@ static void lay_between(struct measure_taken *t, const struct between_run *r, st
 static enum status run_between(void *arg)
 {
     struct between_run *r = arg;
-    struct measure_taken t = measure_memory_next(&r->turns);
+    struct measure_args t = measure_memory_next(&r->turns);
     struct between b;
     lay_between(&t, r, &b);
 #define BETWEEN_RUN(op, field) TRY(dev_op(t.memory->dev)->op(t.memory->stream, &b.field));
@@ -293,7 +293,7 @@ static enum status run_between(void *arg)
 static enum status time_between(const struct plan_machine *m, int64_t n, int64_t c,
                                 double *bytes_out, double *seconds_out)
 {
-    struct measure_taken t = {.memory = &m->memory};
+    struct measure_args t = {.memory = &m->memory};
     struct between_run r = {.n = n, .c = c, .dtype = m->dtype};
     struct between b;
     lay_between(&t, &r, &b);
@@ -470,7 +470,7 @@ static enum status measure_all_products(struct plan_machine *m)
 /* ---- all ---- */
 
 /* Allocates the memory that the workers share; on a CPU parameters and gradients lie there. */
-static enum status take_shared(struct plan_machine *m)
+static enum status allocate_shared(struct plan_machine *m)
 {
     void *data = NULL;
     const int64_t half = m->memory.bytes / 2;
@@ -522,7 +522,7 @@ enum status plan_machine_device(struct plan_machine *m)
                     "%lld bytes of memory are too few to measure the machine; end other programs",
                     (long long)bytes);
     TRY(measure_memory_open(&m->memory, m->config->dev, m->timer.stream, bytes));
-    enum status st = take_shared(m);
+    enum status st = allocate_shared(m);
     if (st == ST_OK)
         st = measure_all(m);
     measure_memory_close(&m->memory);

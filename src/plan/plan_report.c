@@ -75,7 +75,7 @@ static void add_memory_row(const struct plan_report *r, int kind, struct text *o
     text_add(out, "\n");
 }
 
-static bool is_taken(const struct plan_report *r, int kind)
+static bool is_used(const struct plan_report *r, int kind)
 {
     for (int stage = 0; stage < r->memory->stages; stage++)
         if (bytes_of(r, stage)[kind] > 0)
@@ -140,7 +140,7 @@ static void add_memory(const struct plan_report *r, struct text *out)
     }
     text_add(out, "\n");
     for (int kind = 0; kind < MEMORY_PLAN_N; kind++)
-        if (is_taken(r, kind))
+        if (is_used(r, kind))
             add_memory_row(r, kind, out);
     add_memory_row(r, MEMORY_PLAN_N, out);
     text_add(out, "  %s needs %s of %s (%.0f %%)\n",

@@ -248,7 +248,7 @@ static bool try_batches(struct finding *f, struct plan_job *job)
 }
 
 /* Returns true if several ranks hold the same part of the model, and may shard it. */
-static bool takes_shards(const struct plan_job *job)
+static bool may_shard(const struct plan_job *job)
 {
     return job->config.step.local.steps == 0 &&
            job->at.ranks > axis_of(job, MESH_AXIS_TENSOR) * axis_of(job, MESH_AXIS_PIPELINE);
@@ -262,7 +262,7 @@ static int shards_of(const struct plan_job *job, enum layout_shard out[LAYOUT_SH
                       axis_of(job, MESH_AXIS_PIPELINE) > 1;
     int n = 0;
     out[n++] = LAYOUT_SHARD_NONE;
-    if (!takes_shards(job))
+    if (!may_shard(job))
         return n;
     out[n++] = LAYOUT_SHARD_OPTIMIZER;
     if (at->nodes > 1 && at->locals > 1 && !is_divided)
@@ -312,7 +312,7 @@ static double quick_ms(struct finding *f, const struct candidate *mesh)
     struct plan_job job = job_of(f, mesh);
     struct step_config *s = &job.config.step;
     struct plan_estimate estimate;
-    const bool is_open = !f->fixed->shard && takes_shards(&job);
+    const bool is_open = !f->fixed->shard && may_shard(&job);
     s->batch_samples = f->fixed->batch ? s->batch_samples : 1;
     if (!is_divisible(&job))
         return INFINITY;

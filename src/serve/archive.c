@@ -62,10 +62,10 @@ static bool is_locked(const char *dir)
     int fd = -1;
     if (text_format(path, sizeof(path), "%s/%s", dir, LOCK_NAME))
         fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    const bool is_taken = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    const bool is_held = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
     if (fd >= 0)
         close(fd);
-    return is_taken;
+    return is_held;
 }
 
 static void *serve_files(void *arg)

@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "serve/view.h"
 
-#define NOSCRIPT_MARK "<!-- essentials -->" /* place of the HTML in the page */
+#define NOSCRIPT_MARK "<!-- essentials -->" /* position of the HTML in the page */
 
 /* noscript_write — appends the HTML. */
 void noscript_write(const struct view *view, struct text *t);

@@ -71,7 +71,7 @@ struct serve {
 /* Copies the node's current state into serve->view. */
 static void refresh_view(struct serve *serve)
 {
-    view_take(&serve->view, serve->config.board, clock_ms(), clock_wall_ms(),
+    view_copy(&serve->view, serve->config.board, clock_ms(), clock_wall_ms(),
               serve->config.hang_ms);
     if (serve->config.fill != NULL)
         serve->config.fill(serve->config.fill_arg, &serve->view);
@@ -81,7 +81,7 @@ static void refresh_view(struct serve *serve)
 }
 
 /* Reads the sample that rank 0 publishes, the step and the text: 120 "Once upon a time". */
-static void take_sample(struct serve *serve)
+static void read_sample(struct serve *serve)
 {
     static char blob[BOARD_BLOB_MAX + 1];
     size_t n;
@@ -171,7 +171,7 @@ static void observe_job(struct serve *serve, bool is_last)
     if (serve->config.stored != NULL)
         return;
     refresh_view(serve);
-    take_sample(serve);
+    read_sample(serve);
     history_observe(&serve->history, &serve->view);
     journal_collect(&serve->journal, serve->config.tail, serve->config.board,
                     serve->view.workers_n);

@@ -152,13 +152,13 @@ struct cell {
     char text[STATUS_CLIENT_CELL];
 };
 
-static struct cell format_number(double value, int places)
+static struct cell format_number(double value, int decimals)
 {
     struct cell out;
     if (isnan(value))
         text_copy(out.text, sizeof(out.text), "-");
     else
-        text_format(out.text, sizeof(out.text), "%.*f", places, value);
+        text_format(out.text, sizeof(out.text), "%.*f", decimals, value);
     return out;
 }
 

@@ -188,7 +188,7 @@ static enum status add_json(const cJSON *item, struct text *out)
     return ST_OK;
 }
 
-static enum status take_record(struct stored_run *run, const cJSON *record)
+static enum status read_record(struct stored_run *run, const cJSON *record)
 {
     cJSON *status = cJSON_GetObjectItemCaseSensitive(record, "status");
     const cJSON *settings = cJSON_GetObjectItemCaseSensitive(record, "settings");
@@ -222,7 +222,7 @@ static enum status take_record(struct stored_run *run, const cJSON *record)
 }
 
 /* Makes the essentials from the curves: each number is a curve's last one. */
-static void take_course(struct stored_run *run)
+static void derive_essentials(struct stored_run *run)
 {
     const struct history *h = &run->history;
     struct board_worker *worker = &run->worker;
@@ -239,18 +239,18 @@ static void take_course(struct stored_run *run)
     for (int i = 0; i < h->points_n; i++) {
         const struct history_point *point = &h->points[i];
         worker->step = point->step >= 0 ? point->step : worker->step;
-#define TAKE_NUMBER(field, value) worker->field = value;
-#define TAKE_MS TAKE_NUMBER
-#define TAKE_TIMES(field, value)       \
+#define SET_NUMBER(field, value) worker->field = value;
+#define SET_MS SET_NUMBER
+#define SET_TIMES(field, value)        \
     worker->field[0] = (float)(value); \
     worker->field##_n = 1;
-#define TAKE_IF_NONE(NAME, field, kind)
-#define TAKE_IF_MEAN(NAME, field, kind)                         \
-    if (isfinite(point->values[HISTORY_CURVE_##NAME])) {        \
-        TAKE_##kind(field, point->values[HISTORY_CURVE_##NAME]) \
+#define SET_IF_NONE(NAME, field, kind)
+#define SET_IF_MEAN(NAME, field, kind)                         \
+    if (isfinite(point->values[HISTORY_CURVE_##NAME])) {       \
+        SET_##kind(field, point->values[HISTORY_CURVE_##NAME]) \
     }
-#define TAKE_IF_LAST TAKE_IF_MEAN
-#define JOB_STAT(NAME, field, kind, curve, ...) TAKE_IF_##curve(NAME, field, kind)
+#define SET_IF_LAST SET_IF_MEAN
+#define JOB_STAT(NAME, field, kind, curve, ...) SET_IF_##curve(NAME, field, kind)
 #define RANK_STAT JOB_STAT
 #include "base/rank_stats.def"
     }
@@ -275,15 +275,15 @@ static enum status parse_run(struct stored_run *run, const char *bytes, size_t n
 {
     cJSON *root = NULL;
     TRY(history_read(bytes, n, &run->history));
-    take_course(run);
+    derive_essentials(run);
     TRY(json_parse(bytes, n, "the history", &root));
     const cJSON *record = cJSON_GetObjectItemCaseSensitive(root, "record");
-    if (record != NULL && take_record(run, record) != ST_OK) {
+    if (record != NULL && read_record(run, record) != ST_OK) {
         LOG_WARN("%s/%s: the last status of the run is not shown: %s", run->dir, FILE_NAME,
                  status_message());
         status_clear();
         free_texts(run);
-        take_course(run);
+        derive_essentials(run);
     }
     cJSON_Delete(root);
     return ST_OK;

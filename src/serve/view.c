@@ -38,7 +38,7 @@ int64_t view_resume_step(const struct view *view)
     return view->phase == BOARD_PHASE_RECOVERING ? view->node.resume_step : -1;
 }
 
-void view_take(struct view *out, const struct board *board, int64_t now_ms, int64_t wall_ms,
+void view_copy(struct view *out, const struct board *board, int64_t now_ms, int64_t wall_ms,
                int64_t hang_ms)
 {
     out->now_ms = now_ms;

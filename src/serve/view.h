@@ -90,8 +90,8 @@ const char *view_backend(const struct view *view);
 /* view_device — returns "cpu" or "cuda": the first worker's report, else the planned device. */
 const char *view_device(const struct view *view);
 
-/* view_take — copies the board. now_ms: clock_ms, wall_ms: clock_wall_ms. */
-void view_take(struct view *out, const struct board *board, int64_t now_ms, int64_t wall_ms,
+/* view_copy — copies the board. now_ms: clock_ms, wall_ms: clock_wall_ms. */
+void view_copy(struct view *out, const struct board *board, int64_t now_ms, int64_t wall_ms,
                int64_t hang_ms);
 /* view_ranks — returns the number of ranks in the view, this node's first. */
 int view_ranks(const struct view *view);

@@ -230,33 +230,33 @@ static void plan_slots(const uint16_t freq[256], uint32_t slot[TOTAL])
 }
 
 /* The state without its lowest byte, before a word is taken. */
-static inline uint32_t take_byte(const uint32_t slot[TOTAL], uint32_t x, uint8_t *out)
+static inline uint32_t decode_byte(const uint32_t slot[TOTAL], uint32_t x, uint8_t *out)
 {
     uint32_t s = slot[x & (TOTAL - 1)];
     *out = (uint8_t)s;
     return (s >> 8 & (TOTAL - 1)) * (x >> BITS) + (s >> 20);
 }
 
-static inline const uint8_t *take_word(uint32_t *state, const uint8_t *at)
+static inline const uint8_t *read_word(uint32_t *state, const uint8_t *at)
 {
     uint16_t word;
-    const bool takes = *state < STATE_LEAST;
+    const bool reads = *state < STATE_LEAST;
     memcpy(&word, at, sizeof word);
-    *state = takes ? *state << 16 | word : *state;
-    return at + (takes ? 2 : 0);
+    *state = reads ? *state << 16 | word : *state;
+    return at + (reads ? 2 : 0);
 }
 
 /* The last bytes: each word is looked for before it is read. */
-static bool take_rest(const uint32_t slot[TOTAL], uint32_t x[STATES], const uint8_t *at,
-                      const uint8_t *end, uint8_t *out, int64_t i, int64_t n)
+static bool decode_rest(const uint32_t slot[TOTAL], uint32_t x[STATES], const uint8_t *at,
+                        const uint8_t *end, uint8_t *out, int64_t i, int64_t n)
 {
     for (; i < n; i++) {
         uint32_t *state = &x[i % STATES];
-        *state = take_byte(slot, *state, out + i);
+        *state = decode_byte(slot, *state, out + i);
         if (*state < STATE_LEAST && end - at < 2)
             return false;
         if (*state < STATE_LEAST)
-            at = take_word(state, at);
+            at = read_word(state, at);
     }
     for (int k = 0; k < STATES; k++)
         if (x[k] != STATE_LEAST)
@@ -264,8 +264,8 @@ static bool take_rest(const uint32_t slot[TOTAL], uint32_t x[STATES], const uint
     return at == end;
 }
 
-static bool take_bytes(const uint32_t slot[TOTAL], const uint8_t *at, const uint8_t *end,
-                       uint8_t *out, int64_t n)
+static bool decode_bytes(const uint32_t slot[TOTAL], const uint8_t *at, const uint8_t *end,
+                         uint8_t *out, int64_t n)
 {
     uint32_t x[STATES];
     int64_t i = 0;
@@ -278,17 +278,17 @@ static bool take_bytes(const uint32_t slot[TOTAL], const uint8_t *at, const uint
             return false;
     uint32_t a = x[0], b = x[1], c = x[2], d = x[3];
     for (; i + STATES <= n && end - at >= 2 * STATES; i += STATES) {
-        a = take_byte(slot, a, out + i);
-        b = take_byte(slot, b, out + i + 1);
-        c = take_byte(slot, c, out + i + 2);
-        d = take_byte(slot, d, out + i + 3);
-        at = take_word(&a, at);
-        at = take_word(&b, at);
-        at = take_word(&c, at);
-        at = take_word(&d, at);
+        a = decode_byte(slot, a, out + i);
+        b = decode_byte(slot, b, out + i + 1);
+        c = decode_byte(slot, c, out + i + 2);
+        d = decode_byte(slot, d, out + i + 3);
+        at = read_word(&a, at);
+        at = read_word(&b, at);
+        at = read_word(&c, at);
+        at = read_word(&d, at);
     }
     x[0] = a, x[1] = b, x[2] = c, x[3] = d;
-    return take_rest(slot, x, at, end, out, i, n);
+    return decode_rest(slot, x, at, end, out, i, n);
 }
 
 static bool decode_coded(const uint8_t *in, int64_t in_bytes, uint8_t *out, int64_t n)
@@ -299,7 +299,7 @@ static bool decode_coded(const uint8_t *in, int64_t in_bytes, uint8_t *out, int6
     if (table_bytes == 0)
         return false;
     plan_slots(freq, slot);
-    return take_bytes(slot, in + table_bytes, in + in_bytes, out, n);
+    return decode_bytes(slot, in + table_bytes, in + in_bytes, out, n);
 }
 
 /* ans_decode — n bytes from a chunk. false: it is not one that ans_encode makes of n bytes. */

@@ -143,8 +143,8 @@ static double read_plain(const struct bench *b, char *buffer, int flags)
     return seconds_since(start);
 }
 
-/* place_of — where a tensor belongs. */
-static void *place_of(void *arg, const char *part, const struct safetensors_entry *entry)
+/* find_target — where a tensor belongs. */
+static void *find_target(void *arg, const char *part, const struct safetensors_entry *entry)
 {
     const struct bench *b = arg;
     for (int p = 0; p < PARTS; p++)
@@ -160,7 +160,7 @@ static double load(struct bench *b)
     struct ckpt *ckpt = NULL;
     drop_checkpoint(b);
     int64_t start = clock_ns();
-    struct ckpt_fill to = {place_of, b};
+    struct ckpt_fill to = {find_target, b};
     need(ckpt_find_newest(b->dir, INT64_MAX, NULL, &ckpt));
     need(ckpt_fill(ckpt, &to, NULL));
     ckpt_close(ckpt);
@@ -189,16 +189,16 @@ static bool measure(struct bench *b, int rounds)
     ckpt_lock_release(lock);
     free(buffer);
     double gb = (double)b->bytes * 1e-9, plain = quantile_median(read_s, rounds),
-           place = quantile_median(loaded, rounds);
+           filled = quantile_median(loaded, rounds);
     double direct = quantile_median(disk, rounds), s = quantile_median(saved, rounds);
-    bool is_good = direct / place >= GATE;
+    bool is_good = direct / filled >= GATE;
     printf("GPT-2 124M, a checkpoint of %.3f GB, medians of %d\n", gb, rounds);
     printf("  saved       %6.2f s  %5.2f GB/s, synced\n", s, gb / s);
     printf("  disk read   %6.2f s  %5.2f GB/s, past the page cache\n", direct, gb / direct);
     printf("  plain read  %6.2f s  %5.2f GB/s, cold\n", plain, gb / plain);
-    printf("  loaded      %6.2f s  %5.2f GB/s, cold, verified and in place\n", place, gb / place);
+    printf("  loaded      %6.2f s  %5.2f GB/s, cold, verified and in place\n", filled, gb / filled);
     printf("  %s: loads at %.0f %% of the disk (gate %.0f %%), %.0f %% of plain reading\n",
-           is_good ? "ok" : "NOT OK", direct / place * 100, GATE * 100, plain / place * 100);
+           is_good ? "ok" : "NOT OK", direct / filled * 100, GATE * 100, plain / filled * 100);
     return is_good;
 }
 

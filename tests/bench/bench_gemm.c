@@ -46,7 +46,7 @@ static struct bench_level level;
 static struct dev_cpu_kernels kernels;
 static float *weights, *grads, *x, *y, *pre, *logits, *bias;
 
-static float *take(int64_t n)
+static float *allocate(int64_t n)
 {
     size_t bytes = ((size_t)n * sizeof(float) + (2u << 20) - 1) / (2u << 20) * (2u << 20);
     float *p = aligned_alloc(2u << 20, bytes);
@@ -155,14 +155,14 @@ static void theirs(enum kind kind, const struct shape *s, int64_t n, float *w, f
 }
 
 /* Weights of layer l as the model keeps them: one after the other, behind the embedding. */
-static int64_t weight_place(const struct shape *s, int layer)
+static int64_t weight_offset(const struct shape *s, int layer)
 {
-    int64_t place = 0;
+    int64_t offset = 0;
     if (s->out == VOCAB)
         return 0;
     for (const struct shape *t = shapes; t != s; t++)
-        place += t->in * t->out;
-    return (int64_t)VOCAB * WIDTH + layer * (int64_t)12 * WIDTH * WIDTH + place;
+        offset += t->in * t->out;
+    return (int64_t)VOCAB * WIDTH + layer * (int64_t)12 * WIDTH * WIDTH + offset;
 }
 
 /* Times one product over weights that are not in cache (another layer's each time); seconds a
@@ -172,7 +172,7 @@ static double time_one(enum kind kind, const struct shape *s, int64_t n, int lib
     int repeats = s->out == VOCAB ? 1 : LAYERS;
     int64_t start = clock_ns();
     for (int l = 0; l < repeats; l++) {
-        float *w = weights + weight_place(s, l), *dw = grads + weight_place(s, l);
+        float *w = weights + weight_offset(s, l), *dw = grads + weight_offset(s, l);
         if (lib < 2)
             ours(kind, s, n, w, dw, lib == 1);
         else
@@ -242,8 +242,8 @@ static double step_seconds(int64_t n, int lib)
     for (int l = 0; l < LAYERS; l++)
         for (int s = 0; s < 4; s++)
             lib < 2
-                ? ours(FWD, &shapes[s], n, weights + weight_place(&shapes[s], l), NULL, lib == 1)
-                : theirs(FWD, &shapes[s], n, weights + weight_place(&shapes[s], l), NULL);
+                ? ours(FWD, &shapes[s], n, weights + weight_offset(&shapes[s], l), NULL, lib == 1)
+                : theirs(FWD, &shapes[s], n, weights + weight_offset(&shapes[s], l), NULL);
     for (int64_t row = 0; row < n; row += HEAD_ROWS)
         for (enum kind kind = FWD; kind <= BWD_W; kind++) {
             int64_t rows = n - row < HEAD_ROWS ? n - row : HEAD_ROWS;
@@ -253,8 +253,8 @@ static double step_seconds(int64_t n, int lib)
     for (int l = LAYERS - 1; l >= 0; l--)
         for (int s = 3; s >= 0; s--)
             for (enum kind kind = BWD_X; kind <= BWD_W; kind++) {
-                float *w = weights + weight_place(&shapes[s], l),
-                      *dw = grads + weight_place(&shapes[s], l);
+                float *w = weights + weight_offset(&shapes[s], l),
+                      *dw = grads + weight_offset(&shapes[s], l);
                 lib < 2 ? ours(kind, &shapes[s], n, w, dw, lib == 1)
                         : theirs(kind, &shapes[s], n, w, dw);
             }
@@ -263,13 +263,13 @@ static double step_seconds(int64_t n, int lib)
 
 static void bench_step(const char *name, int64_t n, int rounds)
 {
-    double took[3][ROUNDS_MAX], peaks[ROUNDS_MAX], limits[ROUNDS_MAX];
+    double elapsed[3][ROUNDS_MAX], peaks[ROUNDS_MAX], limits[ROUNDS_MAX];
     double flops = 6.0 * (double)n * (12.0 * LAYERS * WIDTH * WIDTH + (double)VOCAB * WIDTH) * 1e-9;
     for (int r = 0; r < rounds; r++) {
         peaks[r] = level.fma(&cpu, 0.1) * 1e-9;
         limits[r] = level.products(&cpu, 0.1) * 1e-9;
         for (int lib = 0; lib < (blas ? 3 : 2); lib++) {
-            took[lib][r] = step_seconds(n, lib);
+            elapsed[lib][r] = step_seconds(n, lib);
             if (lib == 2)
                 rest();
         }
@@ -279,9 +279,9 @@ static void bench_step(const char *name, int64_t n, int rounds)
     for (int lib = 0; lib < (blas ? 3 : 2); lib++) {
         static const char *const names[] = {"bare GEMMs of the same shapes, ours", "with epilogues",
                                             "OpenBLAS"};
-        double mid = quantile_median(took[lib], rounds);
+        double mid = quantile_median(elapsed[lib], rounds);
         printf("  %s %.4f s (best %.4f; %.1f %% of FMA peak, %.1f %% of our limit)", names[lib],
-               mid, took[lib][0], 100 * flops / mid / peak, 100 * flops / mid / limit);
+               mid, elapsed[lib][0], 100 * flops / mid / peak, 100 * flops / mid / limit);
     }
     puts("");
     fflush(stdout);
@@ -311,19 +311,19 @@ static void find_blas(void)
 static void prepare(int threads)
 {
     for (int i = 0; i < threads; i++)
-        cpu.scratch[i] = (char *)take(CPU_SCRATCH_BYTES / sizeof(float));
-    cpu.shared = (char *)take(CPU_SHARED_BYTES / sizeof(float));
-    weights = take(PARAMS), grads = take(PARAMS);
-    x = take(1024 * 4 * WIDTH), y = take(1024 * 4 * WIDTH), pre = take(1024 * 4 * WIDTH),
-    bias = take(4 * WIDTH);
-    logits = take((int64_t)HEAD_ROWS * VOCAB_STRIDE);
+        cpu.scratch[i] = (char *)allocate(CPU_SCRATCH_BYTES / sizeof(float));
+    cpu.shared = (char *)allocate(CPU_SHARED_BYTES / sizeof(float));
+    weights = allocate(PARAMS), grads = allocate(PARAMS);
+    x = allocate(1024 * 4 * WIDTH), y = allocate(1024 * 4 * WIDTH),
+    pre = allocate(1024 * 4 * WIDTH), bias = allocate(4 * WIDTH);
+    logits = allocate((int64_t)HEAD_ROWS * VOCAB_STRIDE);
 }
 
 int main(int argc, char **argv)
 {
     if (bench_level_word(&argc, argv, "levels"))
         return bench_level_list(), 0;
-    level = bench_level_of(bench_level_take(&argc, argv));
+    level = bench_level_of(bench_level_pop(&argc, argv));
     kernels = dev_cpu_isa_kernels(level.isa);
     bool has_gates = bench_level_word(&argc, argv, "gates");
     int64_t threads = 2, rounds = 5;

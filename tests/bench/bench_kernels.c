@@ -50,16 +50,16 @@ static void release(struct tensor t, int64_t n)
 }
 
 /* The best of REPEATS timings, in seconds. */
-#define TIME(call)                                               \
-    __extension__({                                              \
-        double best_ = 1e9;                                      \
-        for (int repeat_ = 0; repeat_ < REPEATS; repeat_++) {    \
-            int64_t begin_ = clock_ns();                         \
-            must(call);                                          \
-            double took_ = 1e-9 * (double)(clock_ns() - begin_); \
-            best_ = took_ < best_ ? took_ : best_;               \
-        }                                                        \
-        best_;                                                   \
+#define TIME(call)                                                  \
+    __extension__({                                                 \
+        double best_ = 1e9;                                         \
+        for (int repeat_ = 0; repeat_ < REPEATS; repeat_++) {       \
+            int64_t begin_ = clock_ns();                            \
+            must(call);                                             \
+            double elapsed_ = 1e-9 * (double)(clock_ns() - begin_); \
+            best_ = elapsed_ < best_ ? elapsed_ : best_;            \
+        }                                                           \
+        best_;                                                      \
     })
 
 /* What GPT-2's kernels must reach of their limits; the groups of other models have no gate. */
@@ -404,7 +404,7 @@ static void measure_peaks(struct tensor p, int threads_n)
 int main(int argc, char **argv)
 {
     struct dev_info info;
-    level = bench_level_of(bench_level_take(&argc, argv));
+    level = bench_level_of(bench_level_pop(&argc, argv));
     bool has_gates = bench_level_word(&argc, argv, "gates"), is_all = argc < 2;
     must(dev_cpu_open(0, (int)level.isa, &dev));
     must(dev_stream_open(dev, &stream));

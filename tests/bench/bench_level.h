@@ -53,9 +53,9 @@ static inline struct bench_level bench_level_of(int asked)
     return level;
 }
 
-/* bench_level_take — takes `level=NAME` from anywhere on the command line: an enum cpu_isa, or
+/* bench_level_pop — takes `level=NAME` from anywhere on the command line: an enum cpu_isa, or
  * CPU_ISA_N. A name that does not exist ends the program. */
-static inline int bench_level_take(int *argc, char **argv)
+static inline int bench_level_pop(int *argc, char **argv)
 {
     int asked = CPU_ISA_N, kept = 1;
     for (int i = 1; i < *argc; i++) {

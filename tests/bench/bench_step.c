@@ -263,8 +263,8 @@ static bool run(const char *model, const struct shape *shape, int steps)
 }
 
 /* Takes key=NAME from the arguments: its number, or `usual`. */
-static int take_word(int *argc, char **argv, const char *key, const char *const *names, int names_n,
-                     int usual)
+static int pop_word(int *argc, char **argv, const char *key, const char *const *names, int names_n,
+                    int usual)
 {
     size_t key_n = strlen(key);
     int i = 0;
@@ -282,16 +282,16 @@ static int take_word(int *argc, char **argv, const char *key, const char *const 
 /* Which models: all, or the one that the arguments name. */
 static int model_first, model_end = MODELS;
 
-static void take_words(int *argc, char **argv)
+static void pop_words(int *argc, char **argv)
 {
     static const char *const ways[] = {"none", "light", "attention", "block"};
     static const char *const counts[] = {"0", "1", "2", "3", "4", "5", "6", "7", "8"};
     static const char *const precisions[] = {"fp32", "bf16"};
-    level = bench_level_of(bench_level_take(argc, argv));
-    recompute = take_word(argc, argv, "recompute=", ways, 4, MODEL_RECOMPUTE_LIGHT);
-    model_first = take_word(argc, argv, "model=", models, MODELS, MODELS);
-    threads_n = take_word(argc, argv, "threads=", counts, 9, 0);
-    with_bf16 = take_word(argc, argv, "precision=", precisions, 2, 0) == 1;
+    level = bench_level_of(bench_level_pop(argc, argv));
+    recompute = pop_word(argc, argv, "recompute=", ways, 4, MODEL_RECOMPUTE_LIGHT);
+    model_first = pop_word(argc, argv, "model=", models, MODELS, MODELS);
+    threads_n = pop_word(argc, argv, "threads=", counts, 9, 0);
+    with_bf16 = pop_word(argc, argv, "precision=", precisions, 2, 0) == 1;
     model_end = model_first < MODELS ? model_first + 1 : MODELS;
     model_first %= MODELS;
 }
@@ -329,7 +329,7 @@ int main(int argc, char **argv)
     int64_t steps = 7;
     struct shape one = {.gib_max = 1024};
     bool is_good = true;
-    take_words(&argc, argv);
+    pop_words(&argc, argv);
     if ((argc > 1 && text_parse_i64(argv[1], 1, STEPS_MAX, &steps) != TEXT_OK) ||
         (argc > 3 && (text_parse_i64(argv[2], 1, 1024, &one.b) != TEXT_OK ||
                       text_parse_i64(argv[3], 1, 1024, &one.t) != TEXT_OK)))

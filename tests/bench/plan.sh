@@ -37,8 +37,8 @@ peak() {
     awk -v file="${files[$1]:-0}" '{ kib[$1] = $2 } END {
         print kib["VmHWM:"] - file - kib["RssShmem:"] + kib["Pss_Shmem:"], file }' "/proc/$1/status" "/proc/$1/smaps_rollup"
 }
-# taken — bytes of the supervisor and all workers; pages of files count once.
-taken() {
+# held_bytes — bytes of the supervisor and all workers; pages of files count once.
+held_bytes() {
     for p in "$pid" $(pgrep -P "$pid"); do peak "$p"; done |
         awk '{ kib += $1; if ($2 > file) file = $2 } END { printf "%.0f\n", 1024 * (kib + file) }'
 }
@@ -54,7 +54,7 @@ run() {
         look
         sleep 0.1
     done
-    bytes=$(taken)
+    bytes=$(held_bytes)
     kill -TERM "$pid"
     wait "$pid" || [ $? = 143 ] || die "the run did not stop well: $*"
     pid=

@@ -111,8 +111,8 @@ static inline int packet_switch_recv_fd(int socket)
 
 /* A packet leaves when the ones before it have left at the link's rate, and arrives later by the
  * delay. */
-static inline void packet_switch_take(struct packet_switch *s, int from, const char *data,
-                                      ssize_t bytes)
+static inline void packet_switch_receive(struct packet_switch *s, int from, const char *data,
+                                         ssize_t bytes)
 {
     const int to = (unsigned char)data[19] - 1; /* the last byte of IPv4's destination */
     if (bytes < 20 || (data[0] & 0xf0) != 0x40 || to < 0 || to >= s->nodes || to == from)
@@ -175,7 +175,7 @@ static inline void *packet_switch_thread(void *arg)
             for (int k = 0; k < 16 && (polls[i].revents & POLLIN) != 0 &&
                             (n = read(s->fds[i], data, sizeof data)) > 0;
                  k++)
-                packet_switch_take(s, i, data, n);
+                packet_switch_receive(s, i, data, n);
         }
     }
     return NULL;

@@ -196,9 +196,9 @@ static void crowd_load_watch(struct crowd_load *crowd, pid_t zero, int seconds,
     double before_s = crowd_load_cpu_s(zero);
     int64_t begin_ms = clock_ms();
     crowd_load_for(crowd, seconds);
-    double took_s = (double)(clock_ms() - begin_ms) / 1e3;
+    double elapsed_s = (double)(clock_ms() - begin_ms) / 1e3;
     event_free(look);
-    out->share = (crowd_load_cpu_s(zero) - before_s) / took_s;
+    out->share = (crowd_load_cpu_s(zero) - before_s) / elapsed_s;
     out->rss_mib = crowd_load_mib(zero, "VmRSS");
     out->peak_mib = crowd_load_mib(zero, "VmHWM");
     out->oldest_s = crowd->oldest_s;

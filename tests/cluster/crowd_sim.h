@@ -218,7 +218,7 @@ static void crowd_drain_log(struct crowd_sim *s)
 }
 
 /* As on_heartbeat of coordinator_server.c. */
-static void crowd_take(struct crowd_sim *s, int i, const struct text *message, bool is_urgent)
+static void crowd_receive(struct crowd_sim *s, int i, const struct text *message, bool is_urgent)
 {
     struct crowd_member *m = &s->members[i];
     struct message_reply reply;
@@ -277,7 +277,7 @@ static void crowd_send(struct crowd_sim *s, int i, bool is_urgent)
     heartbeat.addresses_n = has_addresses;
     message_write_heartbeat(&out, &heartbeat, is_joining ? &join : NULL, CROWD_HOLD_MS);
     s->heartbeat_bytes = (int64_t)out.len;
-    crowd_take(s, i, &out, is_urgent);
+    crowd_receive(s, i, &out, is_urgent);
     text_free(&out);
 }
 

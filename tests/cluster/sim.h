@@ -126,7 +126,7 @@ static void flush(struct sim *s, int zero)
     }
 }
 
-static void take_heartbeat(struct sim *s, struct packet *m)
+static void receive_heartbeat(struct sim *s, struct packet *m)
 {
     struct process *z = &s->processes[m->to];
     struct message_reply reply;
@@ -163,7 +163,7 @@ static void take_heartbeat(struct sim *s, struct packet *m)
     flush(s, m->to);
 }
 
-static void take_disconnect(struct sim *s, int zero, int id)
+static void receive_disconnect(struct sim *s, int zero, int id)
 {
     const struct process *p = &s->processes[id];
     note_disconnect(s, zero, id);
@@ -175,7 +175,7 @@ static void take_disconnect(struct sim *s, int zero, int id)
 }
 
 /* A worker of this process finds that a connection ended. Its collective fails, too. */
-static void take_closed(struct sim *s, int id, const struct packet *m)
+static void receive_closed(struct sim *s, int id, const struct packet *m)
 {
     struct process *p = &s->processes[id];
     struct member_actions actions = {0};
@@ -202,11 +202,11 @@ static bool deliver(struct sim *s, struct packet *m)
         return false;
     add_to_digest(s, (uint64_t)m->kind * 7919 + (uint64_t)m->from * 97 + (uint64_t)m->to);
     if (m->kind == PACKET_HEARTBEAT)
-        take_heartbeat(s, m);
+        receive_heartbeat(s, m);
     else if (m->kind == PACKET_DISCONNECT && p->coordinator != NULL)
-        take_disconnect(s, m->to, m->from);
+        receive_disconnect(s, m->to, m->from);
     else if (m->kind == PACKET_CLOSED)
-        take_closed(s, m->to, m);
+        receive_closed(s, m->to, m);
     else if (m->kind == PACKET_REPLY) {
         member_on_reply(&p->member, &m->reply, m->sent_ms, s->now_ms, &actions);
         carry_out(s, m->to, &actions);
@@ -330,7 +330,7 @@ static void inject_fault(struct sim *s)
             cut_packets(s, id);
             s->processes[zero].held[p->node].is_held = false;
             member_on_disconnect(&p->member, "reset", s->now_ms);
-            take_disconnect(s, zero, id);
+            receive_disconnect(s, zero, id);
         }
         break;
     }

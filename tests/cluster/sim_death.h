@@ -57,7 +57,7 @@ static bool is_holder(const struct process *zero, const struct process *p)
 }
 
 /* The process that has this rank in the last world of node 0's coordinator; -1: another process
- * has its place by now, or it was lost. */
+ * has its NODE_ID by now, or it was lost. */
 static int target_of(struct sim *s, const struct process *zero, int64_t generation, int rank)
 {
     const struct world *w =

@@ -61,7 +61,7 @@ static bool has_new_node(const struct sim *s, const struct process *z)
 }
 
 /* The generation ended in this event, so that the next one has a node that is back. */
-static bool is_taken_in(const struct process *z)
+static bool is_included(const struct process *z)
 {
     const struct coordinator *c = z->coordinator;
     return z->view.is_running && !(c->is_running && c->generation == z->view.generation) &&
@@ -74,7 +74,7 @@ static void check_return(struct sim *s, int zero, bool is_tick)
     struct process *z = &s->processes[zero];
     const struct coordinator *c = z->coordinator;
     struct view *view = &z->view;
-    if (is_taken_in(z) && !view->has_stepped && !has_new_node(s, z) &&
+    if (is_included(z) && !view->has_stepped && !has_new_node(s, z) &&
         s->now_ms - view->begun_ms < 10000)
         violation(s, "a return ended a generation before its first step", view->generation,
                   s->now_ms - view->begun_ms);

@@ -99,8 +99,8 @@ struct sim {
     int processes_n;
     struct packet packets[PACKETS_MAX];
     int64_t at_ms[PACKETS_MAX],
-        order_of[PACKETS_MAX]; /* of each packet; at_ms INT64_MAX: the place is free */
-    int packets_n;             /* places behind these are free */
+        order_of[PACKETS_MAX]; /* of each packet; at_ms INT64_MAX: the slot is free */
+    int packets_n;             /* slots behind these are free */
     struct world {
         struct message_incarnation coordinator;
         int64_t generation;
@@ -300,9 +300,9 @@ static bool is_complete(const struct sim *s, const struct process *p)
 }
 
 /* Worlds of one coordinator never overlap. A new coordinator does not know a process that was cut
- * off while its place was given to a second one. Such a process may stay in its old world until its
- * lease ends, but not together with all others of that world. A process whose connections for data
- * ended does not run: no collective can end. */
+ * off while its NODE_ID was given to a second one. Such a process may stay in its old world until
+ * its lease ends, but not together with all others of that world. A process whose connections for
+ * data ended does not run: no collective can end. */
 static void check_one_world(struct sim *s)
 {
     const struct process *first = NULL;

@@ -313,14 +313,14 @@ TEST(none_is_admitted)
         if (i == sessions_n / 2)
             half_kib = kib_of(zero.pid);
     }
-    int64_t took_ms = clock_ms() - start_ms;
+    int64_t elapsed_ms = clock_ms() - start_ms;
     for (int64_t until_ms = clock_ms() + harness_patience_ms(10000);
          fds_of(zero.pid) != fds && clock_ms() < until_ms;)
         clock_sleep_ms(100); /* node 0 closes the last strangers */
     long end_kib = kib_of(zero.pid);
     print_message("# %d bad sessions in %.1f s: none admitted, memory %+ld KiB, of which in the "
                   "second half %+ld, descriptors %+d\n",
-                  sessions_n, (double)took_ms / 1e3, end_kib - kib, end_kib - half_kib,
+                  sessions_n, (double)elapsed_ms / 1e3, end_kib - kib, end_kib - half_kib,
                   fds_of(zero.pid) - fds);
 #if !defined(__SANITIZE_ADDRESS__) && \
     !defined(__SANITIZE_THREAD__) /* sanitizers keep freed memory */
@@ -446,12 +446,12 @@ TEST(silent_connections_do_not_lock_a_node_out)
     for (int i = 0; i < 2; i++) {
         pid_t crowd = hold_crowd(port, i == 1);
         clock_sleep_ms(1000);
-        int64_t took_ms = rejoin_ms(&zero, &one, port, 2 + i);
+        int64_t elapsed_ms = rejoin_ms(&zero, &one, port, 2 + i);
         print_message(
             "# %d silent connections of %s: back in %lld ms, node 0 holds %d descriptors more\n",
-            CROWD, i == 1 ? "250 addresses" : "one address", (long long)took_ms,
+            CROWD, i == 1 ? "250 addresses" : "one address", (long long)elapsed_ms,
             fds_of(zero.pid) - before);
-        assert_in_range(took_ms, 0, harness_patience_ms(5000));
+        assert_in_range(elapsed_ms, 0, harness_patience_ms(5000));
         assert_in_range(fds_of(zero.pid), 0, before + 300);
         kill(crowd, SIGKILL);
         waitpid(crowd, NULL, 0);

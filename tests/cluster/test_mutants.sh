@@ -17,7 +17,7 @@ a longer lease that was promised is cut short|coordinator|s/now_ms - node->lease
 a closed connection is a loss without delay|coordinator|s/^            COORDINATOR_DISCONNECTED_MS + coordinator_nodes_lag(c, node)) {/            0) {/
 generations do not grow|coordinator|s/ = ++c->generation;/ = c->generation += !c->generation;/
 a new node 0 does not adopt the generation|coordinator|s/    if (heartbeat->generation > c->generation) {/    if (0) {/
-a second process takes a place that is held|coordinator_admission|s/^    if (coordinator_is_absent(node) || node->has_departed)$/    if (node != NULL)/
+a second process gets a NODE_ID that is held|coordinator_join|s/^    if (coordinator_is_absent(node) || node->has_departed)$/    if (node != NULL)/
 old messages are taken as new|coordinator|s/    if (heartbeat->sequence > node->sequence) {/    if (heartbeat->sequence > 0) {/
 a loss that a member reports is ignored|coordinator|s/heartbeat->lost == c->generation : heartbeat->lost == 0/heartbeat->lost == -1 : heartbeat->lost == 0/
 a loss during a recovery takes another restart|restart_budget|s/    counts->restarts += counts->losses == 0;/    counts->restarts++;/
@@ -45,7 +45,7 @@ a node outside is not heard while the others run|coordinator|s/    if (c->is_run
 the loss of a node of the world is none|coordinator|s/c->is_running ? node->is_in_world :/c->is_running ? false :/
 a node that leaves ends the job|coordinator|s/    return c->stop == 0 \&\& !c->is_ended \&\& coord/    return 0 \&\& coord/
 a node with a fault ends the job|coordinator|s/ || st == ST_FAULT);/);/
-a node that has left cannot return|coordinator_admission|s/    if (coordinator_is_absent(node) || node->has_departed)$/    if (coordinator_is_absent(node))/
+a node that has left cannot return|coordinator_join|s/    if (coordinator_is_absent(node) || node->has_departed)$/    if (coordinator_is_absent(node))/
 both signs of a death wait for the grace|coordinator|/^static void apply_closed/,/^}/s/    if (node \&\& /    if (0 \&\& /
 both signs of a death wait, where the connection is closed last|coordinator|s/^    if (!coordinator_nodes_is_dead(node))$/    if (1)/
 a closed connection is a death|coordinator_nodes|s/^           node->data_closed_ms >= 0 \&\&$/           node->data_closed_ms >= -1 \&\&/;s/node->disconnected_ms - node->data_closed_ms <= COORDINATOR_DISCONNECTED_MS/true/
@@ -63,7 +63,7 @@ a return waits although a step is finished|coordinator_world|s/node->is_returnin
 a step of an earlier generation counts|coordinator|s/node->is_in_world || heartbeat->stepped != c->generation)/node->is_in_world || heartbeat->stepped == 0)/
 the steps of the generation before count|coordinator_world|s/^    c->has_stepped = false;/    ;/
 the time of the generation before counts|coordinator_world|s/^    c->world_begun_ms = now_ms;/    c->world_begun_ms += c->world_begun_ms ? 0 : now_ms;/
-a lost node that is back counts as new|coordinator_admission|s/\.is_returning = is_back || heartbeat->generation > 0,/.is_returning = false,/
+a lost node that is back counts as new|coordinator_join|s/\.is_returning = is_back || heartbeat->generation > 0,/.is_returning = false,/
 a step is reported once a process, not once a generation|member|s/    if (generation <= m->stepped)$/    if (m->stepped > 0)/
 ROWS
 }

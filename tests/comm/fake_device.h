@@ -376,7 +376,7 @@ static void fake_device_disown(struct dev *dev, void *data) { (void)dev, (void)d
 static void *fake_device_stream_handle(struct stream *s) { return &fake_device_of(s)->fake; }
 
 /* This device captures no graphs and takes no times. */
-static enum status fake_device_gather_nothing(struct stream *s)
+static enum status fake_device_do_nothing(struct stream *s)
 {
     (void)s;
     return ST_OK;
@@ -481,12 +481,12 @@ static const struct dev_async_ops fake_device_async = {
     .event_sync = fake_device_event_sync,
     .event_query = fake_device_event_query,
     .event_free = fake_device_event_free,
-    .graph_begin = fake_device_gather_nothing,
+    .graph_begin = fake_device_do_nothing,
     .leave_sms = fake_device_leave_sms,
-    .flush = fake_device_gather_nothing,
+    .flush = fake_device_do_nothing,
     .read_async = fake_device_copy,
-    .times_begin = fake_device_gather_nothing,
-    .times_step = fake_device_gather_nothing,
+    .times_begin = fake_device_do_nothing,
+    .times_step = fake_device_do_nothing,
 };
 
 /* Filled once: the first device may compute while the next one is opened. */

@@ -357,7 +357,7 @@ int ncclCommInitRankConfig(ncclComm_t *out, int ranks, ncclUniqueId id, int rank
 
 /* Puts pending calls on their stream. Returns the launch, which is to be posted without the lock;
  * NULL: there are none. */
-static struct launch *take_pending(ncclComm_t comm)
+static struct launch *enqueue_pending(ncclComm_t comm)
 {
     size_t bytes = (size_t)comm->pending_n * sizeof(struct op);
     struct launch *l, **link = &comm->first;
@@ -426,7 +426,7 @@ int ncclCommGetAsyncError(ncclComm_t comm, int *result)
         comm->is_busy = !is_quiescent(comm->world);
     else if (comm->is_busy && is_open && has_arrived(comm)) {
         comm->is_busy = comm->polls = 0;
-        l = take_pending(comm);
+        l = enqueue_pending(comm);
     }
     *result = comm->result != SUCCESS ? comm->result : comm->is_busy ? IN_PROGRESS : SUCCESS;
     pthread_mutex_unlock(&mutex);

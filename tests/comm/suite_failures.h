@@ -116,10 +116,10 @@ static void suite_missing_rank(struct suite_rank *me)
     if (me->place.rank != last) {
         int64_t begin = clock_ms();
         enum status st = suite_one_call(me, data, call);
-        int64_t took = clock_ms() - begin;
-        CHECK(st == ST_PEER && took >= 150 &&
-                  took < me->job->timeout_ms + harness_patience_ms(4500),
-              "%s after %lld ms: %s", status_name(st), (long long)took, status_message());
+        int64_t elapsed = clock_ms() - begin;
+        CHECK(st == ST_PEER && elapsed >= 150 &&
+                  elapsed < me->job->timeout_ms + harness_patience_ms(4500),
+              "%s after %lld ms: %s", status_name(st), (long long)elapsed, status_message());
         snprintf(want, sizeof(want),
                  call == SUITE_CALL_RECV ? "rank %d has not answered %s"
                                          : "rank %d has not entered %s",

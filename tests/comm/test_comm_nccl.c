@@ -136,9 +136,9 @@ static enum status open_hanging(struct suite_rank *me, const struct comm_config 
 {
     int64_t begin = clock_ms();
     enum status st = nccl_world_open_as(me, config, COMM_KIND_NCCL);
-    int64_t took = clock_ms() - begin;
-    CHECK(st == ST_PEER && took < harness_patience_ms(5000), "%s after %lld ms: %s",
-          status_name(st), (long long)took, status_message());
+    int64_t elapsed = clock_ms() - begin;
+    CHECK(st == ST_PEER && elapsed < harness_patience_ms(5000), "%s after %lld ms: %s",
+          status_name(st), (long long)elapsed, status_message());
     CHECK(strstr(status_message(), "open") != NULL, "%s", status_message());
     return ST_OK; /* as expected */
 }

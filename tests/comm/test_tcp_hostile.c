@@ -339,14 +339,14 @@ TEST(a_flood_does_not_stop_ranks_from_connecting)
     run_ranks(NULL, calm);
     int64_t begin_ms = clock_ms();
     run_ranks(begin_flood, attacked);
-    int64_t took_ms = clock_ms() - begin_ms;
+    int64_t elapsed_ms = clock_ms() - begin_ms;
     is_flooding = false;
     pthread_join(flooder, NULL);
     close_all();
     print_message("# %d silent connections; connected and done after %lld ms\n", flood_n,
-                  (long long)took_ms);
+                  (long long)elapsed_ms);
     assert_true(flood_n > 64);
-    assert_true(took_ms < harness_patience_ms(8000));
+    assert_true(elapsed_ms < harness_patience_ms(8000));
     assert_memory_equal(calm, attacked, sizeof calm);
 }
 

@@ -149,28 +149,28 @@ static void check_others(int64_t within_ms, const char *word)
 {
     for (int r = 0; r < RANKS - 1; r++) {
         int64_t queued = all->seen_queued_ms[r] - all->fault_queued_ms[r];
-        int64_t took = all->seen_ms[r] - all->fault_ms - queued;
-        if (took > within_ms || all->closed_ms[r] > harness_patience_ms(1000) ||
+        int64_t elapsed = all->seen_ms[r] - all->fault_ms - queued;
+        if (elapsed > within_ms || all->closed_ms[r] > harness_patience_ms(1000) ||
             strstr(all->message[r], word) == NULL)
             print_message("# rank %d after %lld ms (and %lld without a processor), closed in %lld "
                           "ms, want '%s': %s\n",
-                          r, (long long)took, (long long)queued, (long long)all->closed_ms[r], word,
-                          all->message[r]);
-        assert_true(took <= within_ms);
+                          r, (long long)elapsed, (long long)queued, (long long)all->closed_ms[r],
+                          word, all->message[r]);
+        assert_true(elapsed <= within_ms);
         assert_true(all->closed_ms[r] <= harness_patience_ms(1000));
         assert_non_null(strstr(all->message[r], word));
     }
 }
 
 /* Each returns when it has taken effect. */
-static void take_effect(pid_t pid, int signal_n, int what)
+static void signal_and_wait(pid_t pid, int signal_n, int what)
 {
     siginfo_t info;
     kill(pid, signal_n);
     assert_int_equal(waitid(P_PID, (id_t)pid, &info, what | WNOWAIT), 0);
 }
-static void kill_it(pid_t pid) { take_effect(pid, SIGKILL, WEXITED); }
-static void stop_it(pid_t pid) { take_effect(pid, SIGSTOP, WSTOPPED); }
+static void kill_it(pid_t pid) { signal_and_wait(pid, SIGKILL, WEXITED); }
+static void stop_it(pid_t pid) { signal_and_wait(pid, SIGSTOP, WSTOPPED); }
 static void abort_all(pid_t pid)
 {
     (void)pid;

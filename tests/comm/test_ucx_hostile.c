@@ -108,7 +108,7 @@ struct world {
     enum target target;
     int right[2];
     bool is_wrong[2];
-    int64_t took_ms[2];
+    int64_t elapsed_ms[2];
 };
 
 static bool is_marked(int64_t i) { return i % MARK_EVERY == 5; }
@@ -142,7 +142,7 @@ static enum status work(struct pair *p, int rank, struct comm *comm)
     enum status st = ST_OK;
     for (int call = 0; call < w->calls && st == ST_OK; call++)
         st = one_call(w, comm, rank, call);
-    w->took_ms[rank] = clock_ms() - begin_ms;
+    w->elapsed_ms[rank] = clock_ms() - begin_ms;
     TRY(st);
     return comm_barrier(comm);
 }
@@ -301,9 +301,9 @@ static void run_flip(const char *what, enum target target, size_t at, int64_t el
     bool fails = target != NOTHING;
     for (int r = 0; r < 2; r++)
         if (w.is_wrong[r] || w.pair.st[r] != (fails ? ST_PEER : ST_OK) ||
-            (!fails && w.right[r] != CALLS) || w.took_ms[r] > harness_patience_ms(10000))
+            (!fails && w.right[r] != CALLS) || w.elapsed_ms[r] > harness_patience_ms(10000))
             fail_msg("%s: rank %d: %s%d right, %lld ms, %s: %s", what, r,
-                     w.is_wrong[r] ? "a WRONG sum; " : "", w.right[r], (long long)w.took_ms[r],
+                     w.is_wrong[r] ? "a WRONG sum; " : "", w.right[r], (long long)w.elapsed_ms[r],
                      status_name(w.pair.st[r]), w.pair.message[r]);
     if (fails && (!flip.has_flipped || (!names_damage(&w, 0, call) && !names_damage(&w, 1, call))))
         fail_msg("%s: %s: %s; %s", what, flip.has_flipped ? "flipped" : "NOT flipped",

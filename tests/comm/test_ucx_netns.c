@@ -110,8 +110,9 @@ static void measure(int node, struct comm *comm, float *data)
         int64_t begin = clock_ns();
         if (comm_all_reduce(comm, t, t, ELEMS) != ST_OK)
             fail_child("all_reduce");
-        const double took = (double)(clock_ns() - begin) * 1e-9;
-        all->seconds[node] = round == 0 || took < all->seconds[node] ? took : all->seconds[node];
+        const double elapsed = (double)(clock_ns() - begin) * 1e-9;
+        all->seconds[node] =
+            round == 0 || elapsed < all->seconds[node] ? elapsed : all->seconds[node];
         for (int i = 0; i < ELEMS; i++)
             if (data[i] != (float)(2 * (i % 1000) + 1))
                 _exit(6);
@@ -182,10 +183,10 @@ static bool run_hosts(bool is_killed)
 
 static void check_survivor(int64_t within_ms)
 {
-    int64_t took = all->failed_ms[0] - atomic_load(&all->cut_ms);
-    print_message("# node 0: after %lld ms, closed in %lld ms: %s\n", (long long)took,
+    int64_t elapsed = all->failed_ms[0] - atomic_load(&all->cut_ms);
+    print_message("# node 0: after %lld ms, closed in %lld ms: %s\n", (long long)elapsed,
                   (long long)all->closed_ms[0], all->message[0]);
-    assert_true(took >= -100 && took < within_ms);
+    assert_true(elapsed >= -100 && elapsed < within_ms);
     assert_true(all->closed_ms[0] < harness_patience_ms(1000));
 }
 
@@ -195,14 +196,14 @@ TEST(test_link_and_kill)
 {
     if (!run_hosts(true))
         HARNESS_SKIP("no network namespace with a veth pair can be made here (not root?)");
-    double ideal = (double)ELEMS * 4 * 8 / (RATE_MBIT * 1e6), took = all->seconds[0];
-    print_message("# %s: 16 MB in %.3f s over %d Mbit/s, %.0f %% of the link\n", all->name[0], took,
-                  RATE_MBIT, 100 * ideal / took);
+    double ideal = (double)ELEMS * 4 * 8 / (RATE_MBIT * 1e6), elapsed = all->seconds[0];
+    print_message("# %s: 16 MB in %.3f s over %d Mbit/s, %.0f %% of the link\n", all->name[0],
+                  elapsed, RATE_MBIT, 100 * ideal / elapsed);
 #ifdef __SANITIZE_THREAD__
     HARNESS_SKIP("speed and deadline: under the thread sanitizer all is ten times slower, and the "
                  "deadline comes first");
 #endif
-    assert_true(took < ideal / 0.6 * harness_slow());
+    assert_true(elapsed < ideal / 0.6 * harness_slow());
     check_survivor(harness_patience_ms(1000));
     assert_non_null(strstr(all->message[0], "rank 1"));
 }

@@ -141,7 +141,7 @@ __device__ static int word_of(enum access_shape shape, int lane)
                                          : lane;
 }
 
-/* Words, vectors or halves of `from` at the shape's places, to `to` in rows. */
+/* Words, vectors or halves of `from` at the shape's positions, to `to` in rows. */
 __device__ static void shape_load(enum access_shape shape, int *to, const int *from, int lane)
 {
     int at = word_of(shape, lane);

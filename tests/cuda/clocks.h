@@ -32,7 +32,7 @@
 struct clocks_time {
     uint32_t at[CLOCKS_STREAMS];
 };
-/* An operation: the at-th in its stream's place; 0: none. */
+/* An operation: the at-th in its stream's slot; 0: none. */
 struct clocks_op {
     const void *who; /* a name, or the address of a kernel; NULL: work of a test */
     uint32_t at, number, stream_number; /* number: in its stream, from 1 */
@@ -55,10 +55,10 @@ static struct {
     struct clocks_time host;
     struct {
         struct clocks_time time;
-        uint32_t number, first; /* in the order of opening; time.at of the place at opening */
+        uint32_t number, first; /* in the order of opening; time.at of the slot at opening */
         bool is_open;
     } stream[CLOCKS_STREAMS]; /* the first is the NULL stream */
-    int streams_n;            /* places that were ever used, after the first */
+    int streams_n;            /* slots that were ever used, after the first */
     uint32_t opened_n;
     struct clocks_piece *piece;
     int pieces_n, piece_at; /* piece_at: of the last search */
@@ -75,7 +75,7 @@ static void clocks_join(struct clocks_time *time, const struct clocks_time *with
             time->at[i] = with->at[i];
 }
 
-/* Returns the place of a new stream. The place of a closed one is free when the host has waited for
+/* Returns the slot of a new stream. The slot of a closed one is free when the host has waited for
  * its work. */
 static int clocks_open(void)
 {

@@ -563,7 +563,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t desc, con
     counts[p.p.desc.epilogue == CUBLASLT_EPILOGUE_DEFAULT ? FAKE_WITHOUT : FAKE_WITH]++;
     counts[FAKE_TARGET] = p.p.desc.sm_target;
     counts[FAKE_HALVES] += p.p.a.type != CUDA_R_32F;
-    counts[FAKE_TAKEN + (int)algo.number]++;
+    counts[FAKE_CHOSEN + (int)algo.number]++;
     int rc = device ? device(stream, multiply, &p, sizeof p) : multiply(&p);
     return rc == 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
 }

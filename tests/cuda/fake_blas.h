@@ -15,8 +15,8 @@ enum {
     FAKE_FAILS,   /* set by a test: so many products fail on the GPU */
     FAKE_STALE,   /* set by a test: no algorithm passes a check */
     FAKE_TARGET,  /* multiprocessors of the newest product; 0: all */
-    FAKE_TAKEN,   /* products by the first algorithm, and by each of the others */
-    FAKE_COUNTS = FAKE_TAKEN + FAKE_ALGOS
+    FAKE_CHOSEN,  /* products by the first algorithm, and by each of the others */
+    FAKE_COUNTS = FAKE_CHOSEN + FAKE_ALGOS
 };
 
 #endif

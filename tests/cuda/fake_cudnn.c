@@ -539,12 +539,12 @@ static void add_step(struct job *j, const struct desc *op)
     }
 }
 
-/* place — the addresses of the pack: one for each stored tensor, none for others. */
-static const char *place(struct job *j, const struct desc *pack)
+/* bind_addresses — the addresses of the pack: one for each stored tensor, none for others. */
+static const char *bind_addresses(struct job *j, const struct desc *pack)
 {
     const struct attr *ids = need(pack, DNN_ATTR_VARIANT_PACK_UNIQUE_IDS),
                       *at = need(pack, DNN_ATTR_VARIANT_PACK_DATA_POINTERS);
-    int placed = 0, wanted = 0;
+    int bound = 0, wanted = 0;
     for (int i = 0; i < j->tensors_n; i++) {
         struct tensor *x = &j->tensor[i];
         wanted += !x->is_virtual;
@@ -556,11 +556,11 @@ static const char *place(struct job *j, const struct desc *pack)
                     return "an address that is missing, or not aligned as its tensor says";
                 if (x->is_host)
                     memcpy(&x->value, x->at, sizeof x->value);
-                placed++;
+                bound++;
             }
         x->desc = NULL;
     }
-    return placed == wanted && placed == ids->n ? NULL : "not one address for each stored tensor";
+    return bound == wanted && bound == ids->n ? NULL : "not one address for each stored tensor";
 }
 
 /* Returns the bytes from the first to the last element of an f32 tensor. */
@@ -606,7 +606,7 @@ dnn_status cudnnBackendExecute(dnn_handle handle, dnn_desc plan, dnn_desc pack)
         return mistake(NOT_FINALIZED, "a plan or pack that is not finalized");
     for (int64_t i = 0; i < ops->n; i++)
         add_step(&j, ops->v.p[i]);
-    const char *why = place(&j, v);
+    const char *why = bind_addresses(&j, v);
     if (!why && (!j.workspace || (uintptr_t)j.workspace % 128))
         why = "a workspace that is missing, or not aligned to 128 bytes";
     if (!why && !is_apart(&j))

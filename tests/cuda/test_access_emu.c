@@ -189,7 +189,7 @@ TEST(registers_and_static_memory_hold)
     emu_limits_table(NULL);
 }
 
-static int take_memory(void **state)
+static int allocate_memory(void **state)
 {
     out = aligned_alloc(256, WORDS * sizeof *out);
     in = aligned_alloc(256, WORDS * sizeof *in);
@@ -209,4 +209,4 @@ static int free_memory(void **state)
     return 0;
 }
 
-HARNESS_RUN_ALL_WITH(take_memory, free_memory)
+HARNESS_RUN_ALL_WITH(allocate_memory, free_memory)

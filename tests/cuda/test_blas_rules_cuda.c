@@ -213,11 +213,11 @@ TEST(the_table_chooses_the_algorithm)
     const size_t version = blas_plan_version(run.b);
     assert_int_equal(blas_plan_candidates(run.b, &run.cuda, shape, found, 8), 3);
     assert_true(runs(""));
-    assert_int_equal(fake_counted(FAKE_TAKEN), 1); /* the library's own first */
+    assert_int_equal(fake_counted(FAKE_CHOSEN), 1); /* the library's own first */
 
     blas_tuned_write(&chip, version, shape, &found[2], row);
     assert_true(runs(row));
-    assert_int_equal(fake_counted(FAKE_TAKEN + 2), 1);
+    assert_int_equal(fake_counted(FAKE_CHOSEN + 2), 1);
     assert_true(blas_tuned_find(row, &chip, version, shape, &read));
     assert_false(blas_tuned_find(row, &other, version, shape, &read));
     assert_false(blas_tuned_find(row, &chip, version + 1, shape, &read));
@@ -230,10 +230,10 @@ TEST(the_table_chooses_the_algorithm)
     blas_tuned_write(&other, version, shape, &found[1], table);
     strcat(table, row);
     assert_true(runs(table));
-    assert_int_equal(fake_counted(FAKE_TAKEN + 2), 1);
+    assert_int_equal(fake_counted(FAKE_CHOSEN + 2), 1);
     *strrchr(row, ';') = '0';
     assert_true(runs(row));
-    assert_int_equal(fake_counted(FAKE_TAKEN), 1);
+    assert_int_equal(fake_counted(FAKE_CHOSEN), 1);
 
     blas_tuned_write(&chip, version, shape, &apart, row);
     assert_false(runs(row)); /* another form is faster */
@@ -259,7 +259,7 @@ TEST(a_stale_entry_is_reported_once)
     fake_counts()[FAKE_STALE] = 1;
     fake_count();
     assert_non_null(strstr(harness_log_of(run_once, &is_done), "the table of algorithms has one"));
-    assert_true(is_done && fake_counted(FAKE_TAKEN) == 1);
+    assert_true(is_done && fake_counted(FAKE_CHOSEN) == 1);
     blas_plan_table(run.b, table);
     assert_null(strstr(harness_log_of(run_once, &is_done), "the table of algorithms"));
     fake_counts()[FAKE_STALE] = 0;

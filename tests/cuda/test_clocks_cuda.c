@@ -1,6 +1,6 @@
 /* Waits between streams, without a GPU (guarded.h): operations on the same bytes that no wait
  * orders are named, whatever the order in which they are called (clocks.h), and nothing else is.
- * Then the program's own waits: copies, gathered work, and ranks that train together have all that
+ * Then the program's own waits: copies, recorded work, and ranks that train together have all that
  * they need; test_wait_mutants.sh takes them away one by one. */
 #include "mesh/trial.h"
 
@@ -345,7 +345,7 @@ TEST(graphs_are_operations_one_by_one)
     close_rig(&rig);
 }
 
-/* A closed stream's place is used again only when its work is known to be done. */
+/* A closed stream's slot is used again only when its work is known to be done. */
 TEST(many_streams_follow_each_other)
 {
     struct rig rig = open_rig();
@@ -421,7 +421,7 @@ TEST(chunks_wait_for_each_other)
 static struct trial tiny(enum layout_shard shard)
 {
     struct trial like = trial_of(MODEL_TASK_LM, 4, 8);
-    like.steps = 3; /* from the third on as CUDA graphs, where work is gathered */
+    like.steps = 3; /* from the third on as CUDA graphs, where work is recorded */
     like.config.store.shard = shard;
     like.config.store.dtype = DTYPE_BF16;
     like.config.dims.layers = 2;

@@ -184,7 +184,7 @@ TEST(runs_fit_the_scratch_by_atomics)
 }
 
 /* Three samples forward at once, and backward so many at once, by the engine with this number. */
-static void taken_by(int number, int samples, int plans_n)
+static void chosen_by(int number, int samples, int plans_n)
 {
     const struct shape x = {3, 32, 2, 16, DTYPE_F16, 2, 0, 0};
     int executed = control()[EXECUTED], plans = control()[PLANS];
@@ -204,21 +204,21 @@ TEST(the_next_engine)
 {
     int *x = control();
     library_dir(here(""));
-    taken_by(1, 3, 2);
+    chosen_by(1, 3, 2);
     x[UNTOLD] = 1;
-    taken_by(1, 3, 2);
+    chosen_by(1, 3, 2);
     x[LARGE] = 1 << 21;
-    taken_by(2, 3, 4);
+    chosen_by(2, 3, 4);
     x[UNTOLD] = 0;
-    taken_by(2, 3, 2);
+    chosen_by(2, 3, 2);
     x[LARGE] = (1 << 20) - 8192; /* for one sample it has room */
-    taken_by(1, 1, 2);
+    chosen_by(1, 1, 2);
     x[LARGE] = 0, x[BROKEN] = 1;
-    taken_by(2, 3, 2);
+    chosen_by(2, 3, 2);
     x[BROKEN] = 0, x[LEAN] = 1;
-    taken_by(2, 3, 2);
+    chosen_by(2, 3, 2);
     x[UNTOLD] = 1;
-    taken_by(2, 3, 3);
+    chosen_by(2, 3, 3);
     x[UNTOLD] = 0, x[LEAN] = 0;
 }
 
@@ -270,7 +270,7 @@ static void refused(enum status st, enum status want, const char *words)
         fail_msg("no \"%s\" in: %s", words, status_message());
 }
 
-TEST(who_takes_it)
+TEST(engine_chosen_for_forward)
 {
     struct dev *dev = open_device();
     int *x = control(), executed = x[EXECUTED];
@@ -296,9 +296,10 @@ TEST(who_takes_it)
     dev_close(dev);
 }
 
-/* Returns what one backward pass of the device returns. taken_out: the bytes that the device holds
- * then, more than before. */
-static enum status backward(struct dev *dev, int64_t t, int64_t h, int64_t d, int64_t *taken_out)
+/* Returns what one backward pass of the device returns. allocated_out: the bytes that the device
+ * holds then, more than before. */
+static enum status backward(struct dev *dev, int64_t t, int64_t h, int64_t d,
+                            int64_t *allocated_out)
 {
     struct stream *s = NULL;
     struct dev_info before, after;
@@ -323,9 +324,9 @@ static enum status backward(struct dev *dev, int64_t t, int64_t h, int64_t d, in
     if (st == ST_OK)
         st = dev_sync(s);
     dev_info(dev, &after);
-    *taken_out = after.taken_bytes - before.taken_bytes - after.scratch_bytes;
+    *allocated_out = after.allocated_bytes - before.allocated_bytes - after.scratch_bytes;
     for (int i = 0; i < 5; i++)
-        *taken_out -= (int64_t)bytes[i];
+        *allocated_out -= (int64_t)bytes[i];
     dev_stream_close(s);
     for (int i = 0; i < 5; i++)
         dev_free(dev, at[i], bytes[i]);
@@ -333,26 +334,26 @@ static enum status backward(struct dev *dev, int64_t t, int64_t h, int64_t d, in
 }
 
 /* auto computes backward by cuDNN in the atomic form only, from cuDNN 9.6 on. */
-TEST(who_takes_backward)
+TEST(engine_chosen_for_backward)
 {
     struct dev *dev = open_device();
     int *x = control(), executed = x[EXECUTED];
-    int64_t taken = 0;
+    int64_t allocated = 0;
     dev_cuda_attention(dev, DEV_CUDA_ATTENTION_AUTO, false);
-    kt_ok(backward(dev, 512, 1, 64, &taken));
+    kt_ok(backward(dev, 512, 1, 64, &allocated));
     dev_cuda_attention(dev, DEV_CUDA_ATTENTION_OWN, true);
-    kt_ok(backward(dev, 512, 1, 64, &taken));
+    kt_ok(backward(dev, 512, 1, 64, &allocated));
     dev_cuda_attention(dev, DEV_CUDA_ATTENTION_AUTO, true);
     x[OLD] = 1;
-    kt_ok(backward(dev, 512, 1, 64, &taken));
+    kt_ok(backward(dev, 512, 1, 64, &allocated));
     assert_int_equal(x[EXECUTED], executed);
     x[OLD] = 0;
-    kt_ok(backward(dev, 512, 1, 64, &taken));
+    kt_ok(backward(dev, 512, 1, 64, &allocated));
     assert_int_equal(x[EXECUTED], executed + 1);
-    assert_int_equal(taken, 0);
+    assert_int_equal(allocated, 0);
     dev_cuda_attention(dev, DEV_CUDA_ATTENTION_CUDNN, true);
     x[OLD] = 1;
-    refused(backward(dev, 32, 1, 64, &taken), ST_BAD_SETTING, "before 9.6");
+    refused(backward(dev, 32, 1, 64, &allocated), ST_BAD_SETTING, "before 9.6");
     x[OLD] = 0;
     assert_int_equal(x[MISTAKES], 0);
     dev_close(dev);
@@ -365,12 +366,13 @@ TEST(a_large_sample_has_its_scratch)
     const int64_t t = 11600;
     const struct dev_cuda_attention_shape shape = {t, 1, 1, 8, DTYPE_BF16};
     struct dev *dev = open_device();
-    int64_t taken = 0, planned = dev_cuda_attention_bytes(DEV_CUDA_ATTENTION_CUDNN, false, &shape);
+    int64_t allocated = 0,
+            planned = dev_cuda_attention_bytes(DEV_CUDA_ATTENTION_CUDNN, false, &shape);
     assert_true(planned > 2 * t * t && planned < 2 * t * t + (1 << 20));
     dev_cuda_attention(dev, DEV_CUDA_ATTENTION_CUDNN, false);
     control()[NEVER] = 1;
-    refused(backward(dev, t, 1, 8, &taken), ST_BAD_SETTING, "an engine for this shape");
-    assert_int_equal(taken, planned);
+    refused(backward(dev, t, 1, 8, &allocated), ST_BAD_SETTING, "an engine for this shape");
+    assert_int_equal(allocated, planned);
     control()[NEVER] = 0;
     assert_int_equal(control()[MISTAKES], 0);
     dev_close(dev);
@@ -496,7 +498,7 @@ TEST(an_error_in_a_capture_is_met_again_without_one)
         struct step_result r;
         steps_fill(&b, i, 37);
         int captures = *runtime_calls("cudaStreamBeginCapture");
-        /* step 0 casts the weights, step 1 gathers what all later steps do, step 2 captures it */
+        /* step 0 casts the weights, step 1 records what all later steps do, step 2 captures it */
         control()[FAIL_EXECUTE] = i > 1 ? 4000 : 0;
         st = step_run_batch(step, &b, i, i * 2, 1e-2, false, &r);
         assert_true(st == ST_OK || *runtime_calls("cudaStreamBeginCapture") > captures);

@@ -66,14 +66,14 @@ static const char *find_libraries(void)
     void *library = open_any(cudnn);
     if (!library)
         return "there is no libcudnn_graph.so.9 (package nvidia-cudnn-cu13)";
-#define TAKE(result, name, args)                        \
+#define LOAD(result, name, args)                        \
     do {                                                \
         void *symbol = dlsym(library, #name);           \
         if (!symbol)                                    \
             return "libcudnn_graph.so.9 has no " #name; \
         memcpy(&dnn.name, &symbol, sizeof symbol);      \
     } while (0);
-    DNN_CALLS(TAKE)
+    DNN_CALLS(LOAD)
     return NULL;
 }
 

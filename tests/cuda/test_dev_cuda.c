@@ -313,10 +313,10 @@ TEST(streams_take_what_they_use)
     struct dev *dev = open_device();
     struct stream *copies = NULL, *s = NULL;
     void *data = NULL;
-    int *taken = runtime_calls("cudaMalloc"), before = *taken;
+    int *allocations = runtime_calls("cudaMalloc"), before = *allocations;
     kt_ok(dev_stream_open(dev, &copies));
     kt_ok(dev_stream_open(dev, &s));
-    assert_int_equal(*taken, before);
+    assert_int_equal(*allocations, before);
     kt_ok(dev_alloc(dev, 1000, &data));
     struct tensor x = {data, DTYPE_F32};
     for (int i = 0; i < 3; i++) {
@@ -324,10 +324,10 @@ TEST(streams_take_what_they_use)
         kt_ok(dev_copy(copies, data, here(""), 100));
         kt_ok(dev_stream_wait_stream(s, copies));
         kt_ok(dev_op(dev)->gelu_fwd(s, &(struct gelu_fwd){.y = x, .x = x, .n = 100}));
-        assert_int_equal(*taken, before + 2);
+        assert_int_equal(*allocations, before + 2);
         struct dev_info info;
         dev_info(dev, &info);
-        assert_int_equal(info.taken_bytes, 1000 + info.scratch_bytes);
+        assert_int_equal(info.allocated_bytes, 1000 + info.scratch_bytes);
     }
     dev_stream_close(copies);
     dev_stream_close(s);

@@ -37,8 +37,8 @@ static const struct model_dims models[] = {
 static struct trial tiny(int model, enum dtype dtype)
 {
     struct trial like = trial_of(MODEL_TASK_LM, 2, 8);
-    like.steps = 3; /* from the third on as CUDA graphs, where work is gathered */
-    like.takes_state = false;
+    like.steps = 3; /* from the third on as CUDA graphs, where work is recorded */
+    like.reads_state = false;
     like.config.dims = models[model];
     like.config.store.dtype = dtype;
     like.config.dropout = 0.1f;

@@ -343,7 +343,7 @@ TEST(a_fault_is_a_fault)
     assert_int_equal(runtime.graphs_n + runtime.pieces_n + runtime.events_n + runtime.streams_n, 0);
 }
 
-/* ---- a stream that gathers ---- */
+/* ---- a stream that records ---- */
 
 static int byte_of(struct stream *s, const void *data)
 {
@@ -379,7 +379,7 @@ static enum status query_until_idle(struct stream *s)
 }
 
 /* More kinds of work than are kept, some long: in the order asked, whatever begins it. */
-TEST(gathered_work_keeps_its_order)
+TEST(recorded_work_keeps_its_order)
 {
     enum { N = 8192 };
     struct dev *dev = open_device();
@@ -426,7 +426,7 @@ TEST(gathered_work_keeps_its_order)
     assert_int_equal(runtime.graphs_n + runtime.pieces_n + runtime.events_n + runtime.streams_n, 0);
 }
 
-/* An event behind a list is recorded behind its graph; work that is gathered after it makes it a
+/* An event behind a list is recorded behind its graph; work that is recorded after it makes it a
  * node of the graph, and then its number comes with it. */
 TEST(events_have_their_place)
 {

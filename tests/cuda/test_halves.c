@@ -344,7 +344,7 @@ TEST(all_match_plain)
             emu_seed(seed);
             norm(&s, (enum dtype)t, 37, 128);
             norm(&s, (enum dtype)t, 5, 33);
-            norm(&s, (enum dtype)t, 9, 768); /* of each number of places that a lane keeps */
+            norm(&s, (enum dtype)t, 9, 768); /* of each number of vectors that a lane keeps */
             norm(&s, (enum dtype)t, 5, 1000);
             norm(&s, (enum dtype)t, 20, 1280);
             norm(&s, (enum dtype)t, 9, 1600);
@@ -411,7 +411,7 @@ TEST(columns_are_summed)
 
 enum { ALL = 65536 };
 
-/* The place of a number among all of its type. */
+/* The position of a number among all of its type. */
 static int rank_of(uint16_t bits) { return bits & 0x8000 ? 0x8000 - bits : bits; }
 
 /* Compares the halves with the floats, rounded. A result near 0 whose error is below `least` is as

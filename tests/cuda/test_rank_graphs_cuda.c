@@ -1,5 +1,5 @@
 /* Several ranks on the CUDA device without a GPU (guarded.h), as threads: their steps run as CUDA
- * graphs too, and give the bits of one operation after the other, with every SHARD. Gathered work
+ * graphs too, and give the bits of one operation after the other, with every SHARD. Recorded work
  * is submitted before the host waits for other ranks. */
 #include "kernel_test.h"
 
@@ -122,7 +122,7 @@ TEST(growing_batches)
 
 static int fills(void) { return *runtime_calls("cudaMemsetAsync"); }
 
-/* Rank 0 gathers a fill, and waits for a sum that rank 1 joins only when the fill has begun. */
+/* Rank 0 records a fill, and waits for a sum that rank 1 joins only when the fill has begun. */
 static enum status wait_for_it(struct ranks_one *one, struct stream *stream, struct store *store,
                                void *data)
 {
@@ -140,14 +140,14 @@ static enum status wait_for_it(struct ranks_one *one, struct stream *stream, str
         if (fills() == before)
             return FAIL(
                 ST_BUG,
-                "rank 0 waits, and its GPU stands still: a fill was gathered, and has not begun");
+                "rank 0 waits, and its GPU stands still: a fill was recorded, and has not begun");
         TRY(store_all_reduce_begin(store, sum, 1, &ticket));
     }
     TRY(store_wait(store, ticket));
     return sum[0] == 3 ? ST_OK : FAIL(ST_BUG, "the sum is %g", sum[0]);
 }
 
-static enum status gather_and_wait(struct ranks_one *one)
+static enum status record_and_wait(struct ranks_one *one)
 {
     const struct model_dims dims = trial_of_ranks(2, 1, DTYPE_F32).config.dims;
     struct store_config config = {
@@ -176,7 +176,7 @@ TEST(work_begins_before_the_host_waits)
 {
     int unused[2] = {0};
     pthread_barrier_init(&together, NULL, 2);
-    ranks_run(1, 2, gather_and_wait, unused, sizeof *unused);
+    ranks_run(1, 2, record_and_wait, unused, sizeof *unused);
     pthread_barrier_destroy(&together);
 }
 

@@ -10,7 +10,7 @@
 
 /* ---- the same training ---- */
 
-/* On three ranks three units share the two places of a window. */
+/* On three ranks three units share the two slots of a window. */
 static struct trial tiny(enum layout_shard shard, enum dtype dtype, int ranks)
 {
     struct trial like = trial_of(MODEL_TASK_LM, ranks, 8);

@@ -16,8 +16,8 @@ rows() {
     cat <<'ROWS'
 no stream waits for an event|dev/cuda/event|s/    CUDA_CHECK(cudaStreamWaitEvent(s->stream, event->event, 0));/    ;/
 a stream is waited for as it was when it was opened|dev/cuda/cuda|s/    TRY(dev_cuda_event_record(first, &first->event));/    ;/
-an event behind gathered work is not recorded|dev/cuda/graph|s/    if (st == ST_OK \&\& event)/    if (0)/
-an event within gathered work is not recorded|dev/cuda/event|/    CUDA_CHECK(s->is_captured/,/cudaEventRecord(a->event/d
+an event behind recorded work is not recorded|dev/cuda/graph|s/    if (st == ST_OK \&\& event)/    if (0)/
+an event within recorded work is not recorded|dev/cuda/event|/    CUDA_CHECK(s->is_captured/,/cudaEventRecord(a->event/d
 other threads wait for an event that is not submitted|comm/core/staging|s/    TRY(dev_flush(s));.*/    ;/
 a call does not wait for the computation|comm/core/staging|s/    TRY(dev_stream_wait(staging->in, call->event));/    ;/
 a call is not given its event|comm/core/run|s/^    root->event = NULL;/    root->event = event = NULL;/
@@ -26,8 +26,8 @@ a call does not wait for its copies in|comm/core/staging|s/        TRY(staging_s
 a call ends before its copies out|comm/core/staging|s/    return staging_sync(ctx, staging->out);/    return ST_OK;/
 no exchange waits for the stream|mesh/store/store|s/comm_wait_stream(s->c.comm, s->c.stream);/ST_OK;/
 parts of a tensor are gathered before they are computed|mesh/tensor_axis|/^static enum status gather(/,/^}/s/comm_wait_stream(comm, s)/dev_flush(s)/
-an outgoing message does not wait for its rows|train/step/pipe_run|s/m->is_send ? m->made : taken/m->is_send ? NULL : taken/
-rows are received while the last ones are read|train/step/pipe_run|s/m->is_send ? m->made : taken/m->is_send ? m->made : NULL/
+an outgoing message does not wait for its rows|train/step/pipe_run|s/m->is_send ? m->made : copied/m->is_send ? NULL : copied/
+rows are received while the last ones are read|train/step/pipe_run|s/m->is_send ? m->made : copied/m->is_send ? m->made : NULL/
 ROWS
 }
 plant_all tests/cuda/test_clocks_cuda.c . 1

@@ -6,17 +6,17 @@ use warnings;
 
 my ($gguf, $out) = @ARGV;
 open my $f, '<:raw', $gguf or die "$gguf: $!\n";
-sub take { my ($n) = @_; read($f, my $b, $n) == $n or die "$gguf: cut short\n"; return $b }
-sub number { my ($letter, $n) = @_; return unpack $letter, take($n) }
-sub string { return take(number('Q<', 8)) }
+sub read_bytes { my ($n) = @_; read($f, my $b, $n) == $n or die "$gguf: cut short\n"; return $b }
+sub number { my ($letter, $n) = @_; return unpack $letter, read_bytes($n) }
+sub string { return read_bytes(number('Q<', 8)) }
 my @width = (1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8);
-take(16);
+read_bytes(16);
 my %list;
 for (1 .. number('Q<', 8)) {
     my ($key, $kind) = (string(), number('V', 4));
     my ($n, $is_list) = (1, $kind == 9);
     ($kind, $n) = (number('V', 4), number('Q<', 8)) if $is_list;
-    my @values = $kind == 8 ? map { string() } 1 .. $n : take($width[$kind] * $n);
+    my @values = $kind == 8 ? map { string() } 1 .. $n : read_bytes($width[$kind] * $n);
     $list{$key} = \@values if $is_list && $kind == 8;
 }
 my ($i, $rank) = (0, 0);

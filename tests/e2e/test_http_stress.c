@@ -308,14 +308,15 @@ TEST(test_malformed_requests)
                 fail_msg("/livez was not answered after %llu requests", (unsigned long long)r);
         }
     }
-    const int64_t took_ms = clock_ms() - start_ms;
+    const int64_t elapsed_ms = clock_ms() - start_ms;
     settle();
     const int64_t grown_kib = resident_kib() - before_kib;
     print_message(
         "# %lld malformed requests in %.1f s: %d answered 2xx, %d 4xx, %d 5xx, %d hung up or "
         "unanswered; /livez %d times: median %.2f ms, 99 %% %.2f ms, longest %.2f ms\n",
-        (long long)requests, (double)took_ms / 1e3, by_code[2], by_code[4], by_code[5], by_code[0],
-        live_n, ms_at(live, live_n, 0.5), ms_at(live, live_n, 0.99), ms_at(live, live_n, 1));
+        (long long)requests, (double)elapsed_ms / 1e3, by_code[2], by_code[4], by_code[5],
+        by_code[0], live_n, ms_at(live, live_n, 0.5), ms_at(live, live_n, 0.99),
+        ms_at(live, live_n, 1));
     print_message("# descriptors %d before, %d after; memory grew by %lld KiB\n", usual,
                   descriptors(), (long long)grown_kib);
     assert_int_equal(descriptors(), usual);

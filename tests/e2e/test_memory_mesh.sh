@@ -30,8 +30,8 @@ look() {
 peaks() { for p in $pid $(workers_of "$pid"); do peak "$p" || echo failed; done; }
 # Rank 0 is through the second step: so all ranks are through the first one, with its update.
 second_step() { look; grep -q '^step 2/' out; }
-# takes_planned WORKERS SETTING… — begins, reads the peaks after the first step of all ranks, stops.
-takes_planned() {
+# check_planned WORKERS SETTING… — begins, reads the peaks after the first step of all ranks, stops.
+check_planned() {
     local workers=$1 all planned
     shift
     files=()
@@ -51,8 +51,8 @@ takes_planned() {
         }' <<<"$all"
 }
 
-takes_planned 2 TP=2
-takes_planned 2 PP=2 GLOBAL_BATCH=4
-takes_planned 4 TP=2 SHARD=full
-takes_planned 2 CP=2
+check_planned 2 TP=2
+check_planned 2 PP=2 GLOBAL_BATCH=4
+check_planned 4 TP=2 SHARD=full
+check_planned 2 CP=2
 done_testing

@@ -60,9 +60,9 @@ sleep 1
 before=$(now_ms)
 kill -TERM $pid
 wait $pid
-code=$? took_ms=$(($(now_ms) - before))
+code=$? elapsed_ms=$(($(now_ms) - before))
 ok 'a signal ends it with 143' test "$code" = 143
-ok '... within a second' within "$took_ms" 1000
+ok '... within a second' within "$elapsed_ms" 1000
 ok '... and nothing half-written stays' test -z "$(find . -name 'run.bin*')"
 rm run.txt
 

@@ -9,7 +9,7 @@
 #define SITES 256 /* of a warp between two flushes; a power of two */
 #define SITES_FULL 192
 #define KERNELS_MAX 256
-#define PLACES 4096 /* instructions of all kernels; a power of two */
+#define INSTRUCTIONS 4096 /* instructions of all kernels; a power of two */
 
 /* One instruction for the n-th time: the addresses of the lanes. */
 struct group {
@@ -36,7 +36,7 @@ struct warp {
 struct counts {
     uint64_t transactions, transactions_least, sectors, sectors_least;
 };
-struct place {
+struct instruction {
     uint32_t pc;
     struct counts counts;
 };
@@ -45,13 +45,13 @@ static struct warp warps[WARPS_MAX];
 static struct emu_access_counts kernels[KERNELS_MAX];
 static const void *addresses[KERNELS_MAX];
 static int kernels_n, kernel_i;
-static struct place places[PLACES];
+static struct instruction instructions[INSTRUCTIONS];
 
 void warp_reset(void)
 {
     kernels_n = 0;
     memset(kernels, 0, sizeof kernels);
-    memset(places, 0, sizeof places);
+    memset(instructions, 0, sizeof instructions);
     for (int i = 0; i < WARPS_MAX; i++)
         warps[i].turn++, warps[i].groups_n = warps[i].sites_n = 0;
 }
@@ -82,12 +82,13 @@ static void count(uint32_t pc, const struct counts *c)
 {
     struct emu_access_counts *k = &kernels[kernel_i];
     uint32_t i = pc * 0x9E3779B1u >> 20;
-    for (int tries = 0; tries < PLACES && places[i].pc != 0 && places[i].pc != pc; tries++)
-        i = (i + 1) % PLACES;
+    for (int tries = 0;
+         tries < INSTRUCTIONS && instructions[i].pc != 0 && instructions[i].pc != pc; tries++)
+        i = (i + 1) % INSTRUCTIONS;
     k->transactions += c->transactions, k->transactions_least += c->transactions_least;
     k->sectors += c->sectors, k->sectors_least += c->sectors_least;
-    struct counts *all = &places[i].counts;
-    places[i].pc = pc;
+    struct counts *all = &instructions[i].counts;
+    instructions[i].pc = pc;
     all->transactions += c->transactions, all->transactions_least += c->transactions_least;
     all->sectors += c->sectors, all->sectors_least += c->sectors_least;
 }
@@ -248,7 +249,7 @@ void warp_add(const struct access *a, uint64_t site)
     w->groups[i].mask |= 1u << lane;
 }
 
-static int64_t excess(const struct place *p)
+static int64_t excess(const struct instruction *p)
 {
     return (int64_t)(p->counts.transactions - p->counts.transactions_least) +
            (int64_t)(p->counts.sectors - p->counts.sectors_least);
@@ -257,10 +258,10 @@ static int64_t excess(const struct place *p)
 void emu_access_explain(void)
 {
     for (int n = 0; n < 8; n++) {
-        struct place *most = &places[0];
-        for (int i = 1; i < PLACES; i++)
-            if (excess(&places[i]) > excess(most))
-                most = &places[i];
+        struct instruction *most = &instructions[0];
+        for (int i = 1; i < INSTRUCTIONS; i++)
+            if (excess(&instructions[i]) > excess(most))
+                most = &instructions[i];
         if (excess(most) == 0)
             return;
         const struct counts *c = &most->counts;

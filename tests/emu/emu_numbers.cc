@@ -9,7 +9,7 @@
  * adds half a unit. */
 #define ERROR_MOST 1.5
 
-/* Returns the place of a word in a list that NULL ends. Ends the program if the environment has
+/* Returns the index of a word in a list that NULL ends. Ends the program if the environment has
  * another word, so that no run reports less than it was meant to test. */
 static int environment_word(const char *name, const char *const *words)
 {

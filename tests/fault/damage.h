@@ -13,14 +13,14 @@
 enum { IDS_MAX = 4096, BYTES_MAX = 1 << 16 };
 
 /* What came of a file. */
-struct taken {
+struct content {
     int64_t n;
     int32_t id[IDS_MAX];
 };
 
 static char dir[FILE_PATH_MAX];
 static struct encode *encode;
-static struct taken want, have;
+static struct content want, have;
 static uint8_t copy[BYTES_MAX];
 static int refused_n, same_n, all_refused_n;
 
@@ -67,7 +67,7 @@ static inline int teardown(void **state)
 
 static inline enum status append(void *arg, const uint32_t *ids, int64_t n)
 {
-    struct taken *to = arg;
+    struct content *to = arg;
     assert_true(n <= IDS_MAX - to->n);
     for (int64_t i = 0; i < n; i++)
         to->id[to->n++] = ids[i];
@@ -76,7 +76,7 @@ static inline enum status append(void *arg, const uint32_t *ids, int64_t n)
 
 /* Text of any kind, without a cache. */
 static inline enum status read_text(const char *name, enum data_file_kind kind, bool is_packed,
-                                    struct taken *out)
+                                    struct content *out)
 {
     char path[FILE_PATH_MAX];
     struct shard_key key;
@@ -89,7 +89,7 @@ static inline enum status read_text(const char *name, enum data_file_kind kind, 
 }
 
 /* DATA as a run takes it. */
-static inline enum status read_data(const char *name, struct taken *out)
+static inline enum status read_data(const char *name, struct content *out)
 {
     const struct corpus_config config = {
         .data = in(name), .cache_dir = in("cache"), .vocab = TOKENIZER_GPT2_VOCAB};

@@ -152,7 +152,7 @@ TEST(test_cached_shard)
 /* ---- Megatron ---- */
 
 /* Both with and without the index of documents. */
-static enum status read_pair(struct taken *out)
+static enum status read_pair(struct content *out)
 {
     const struct corpus_config config = {.data = in("m.idx"), .vocab = TOKENIZER_GPT2_VOCAB};
     int64_t tokens;

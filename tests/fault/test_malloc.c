@@ -246,7 +246,7 @@ static struct {
     size_t n;
 } seed;
 
-static void take_seed(const char *path)
+static void read_seed(const char *path)
 {
     free(seed.bytes);
     assert_int_equal(file_read(path, 1 << 20, &seed.bytes, &seed.n), ST_OK);
@@ -338,9 +338,9 @@ TEST(test_meet)
     seed.bytes = text.data;
     seed.n = text.len;
     starve("node 0's answer", read_reply, 100);
-    take_seed("tests/fuzz/file_list/ready");
+    read_seed("tests/fuzz/file_list/ready");
     starve("a list of files", read_bill, 100);
-    take_seed("tests/fuzz/chart/course");
+    read_seed("tests/fuzz/chart/course");
     starve("a history", show_history, 100);
 }
 

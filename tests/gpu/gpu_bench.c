@@ -48,7 +48,7 @@ static struct {
     struct cuda cuda; /* for "own" rows: the same stream */
     cudaEvent_t event[RUNS + 1];
     char *memory; /* what all cases take their tensors from */
-    size_t taken;
+    size_t used;
     double copy_rate;
 } bench;
 
@@ -72,11 +72,11 @@ static void must(enum status st, const char *what)
 
 /* ---- memory ---- */
 
-static struct tensor take(int64_t n, enum dtype dtype)
+static struct tensor allocate(int64_t n, enum dtype dtype)
 {
-    struct tensor t = {bench.memory + bench.taken, dtype};
-    bench.taken += ((size_t)n * dtype_bytes(dtype) + 255) / 256 * 256;
-    if (bench.taken > MEMORY_BYTES)
+    struct tensor t = {bench.memory + bench.used, dtype};
+    bench.used += ((size_t)n * dtype_bytes(dtype) + 255) / 256 * 256;
+    if (bench.used > MEMORY_BYTES)
         give_up("a case", "it needs more memory than MEMORY_BYTES");
     return t;
 }
@@ -87,7 +87,7 @@ static void begin_case(void)
 {
     static uint16_t some[1 << 20];
     uint32_t state = 1;
-    bench.taken = 0;
+    bench.used = 0;
     for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
         state = state * 1664525u + 1013904223u;
         some[i] = (uint16_t)((state >> 16 & 0x80ffu) | 0x3f00u);
@@ -204,25 +204,25 @@ static void bench_copy(void)
 static void bench_norm(enum dtype dtype)
 {
     begin_case();
-    struct norm_fwd f = {.y = take(N * C, dtype),
-                         .mean = take(N, DTYPE_F32),
-                         .rstd = take(N, DTYPE_F32),
-                         .x = take(N * C, dtype),
-                         .w = take(C, dtype),
-                         .b = take(C, dtype),
+    struct norm_fwd f = {.y = allocate(N * C, dtype),
+                         .mean = allocate(N, DTYPE_F32),
+                         .rstd = allocate(N, DTYPE_F32),
+                         .x = allocate(N * C, dtype),
+                         .w = allocate(C, dtype),
+                         .b = allocate(C, dtype),
                          .n = N,
                          .c = C,
                          .eps = 1e-5f};
     measure("norm_fwd 65536x768", dtype, OP_KIND_norm_fwd, &f);
-    struct norm_bwd b = {.dx = take(N * C, dtype),
-                         .dw = take(C, DTYPE_F32),
-                         .db = take(C, DTYPE_F32),
-                         .dy = take(N * C, dtype),
+    struct norm_bwd b = {.dx = allocate(N * C, dtype),
+                         .dw = allocate(C, DTYPE_F32),
+                         .db = allocate(C, DTYPE_F32),
+                         .dy = allocate(N * C, dtype),
                          .x = f.x,
                          .mean = f.mean,
                          .rstd = f.rstd,
                          .w = f.w,
-                         .dresidual = take(N * C, dtype),
+                         .dresidual = allocate(N * C, dtype),
                          .n = N,
                          .c = C};
     measure("norm_bwd 65536x768 residual", dtype, OP_KIND_norm_bwd, &b);
@@ -232,9 +232,9 @@ static void bench_gelu(enum dtype dtype)
 {
     const int64_t n = (int64_t)N * 4 * C;
     begin_case();
-    struct gelu_fwd f = {.y = take(n, dtype), .x = take(n, dtype), .n = n};
+    struct gelu_fwd f = {.y = allocate(n, dtype), .x = allocate(n, dtype), .n = n};
     measure("gelu_fwd 65536x3072", dtype, OP_KIND_gelu_fwd, &f);
-    struct gelu_bwd b = {.dx = take(n, dtype), .dy = f.y, .x = f.x, .n = n};
+    struct gelu_bwd b = {.dx = allocate(n, dtype), .dy = f.y, .x = f.x, .n = n};
     measure("gelu_bwd 65536x3072", dtype, OP_KIND_gelu_bwd, &b);
 }
 
@@ -242,9 +242,9 @@ static void bench_gelu(enum dtype dtype)
 static void bench_xent(enum dtype dtype, int64_t stride, const char *name)
 {
     begin_case();
-    struct xent a = {.logits = take(CHUNK * stride, dtype),
-                     .losses = take(CHUNK, DTYPE_F32),
-                     .targets = take(CHUNK, DTYPE_I32),
+    struct xent a = {.logits = allocate(CHUNK * stride, dtype),
+                     .losses = allocate(CHUNK, DTYPE_F32),
+                     .targets = allocate(CHUNK, DTYPE_I32),
                      .n = CHUNK,
                      .v = V,
                      .stride = stride,
@@ -258,22 +258,22 @@ static void bench_update(void)
 {
     begin_case();
     struct optim_span span = {.offset = 0, .elems = PARAMS, .weight_decay = 0.1f};
-    struct adamw a = {.p = take(PARAMS, DTYPE_F32),
-                      .g = take(PARAMS, DTYPE_F32),
-                      .m = take(PARAMS, DTYPE_F32),
-                      .v = take(PARAMS, DTYPE_F32),
+    struct adamw a = {.p = allocate(PARAMS, DTYPE_F32),
+                      .g = allocate(PARAMS, DTYPE_F32),
+                      .m = allocate(PARAMS, DTYPE_F32),
+                      .v = allocate(PARAMS, DTYPE_F32),
                       .spans = &span,
                       .spans_n = 1,
-                      .grad_scale = take(1, DTYPE_F64),
+                      .grad_scale = allocate(1, DTYPE_F64),
                       .lr = 1e-4,
                       .beta1 = 0.9,
                       .beta2 = 0.95,
                       .eps = 1e-8,
                       .step = 1};
     measure("adamw 124M", DTYPE_F32, OP_KIND_adamw, &a);
-    struct sumsq q = {.out = take(1, DTYPE_F64), .x = a.g, .n = PARAMS};
+    struct sumsq q = {.out = allocate(1, DTYPE_F64), .x = a.g, .n = PARAMS};
     measure("sumsq 124M", DTYPE_F32, OP_KIND_sumsq, &q);
-    struct cast c = {.y = take(PARAMS, DTYPE_BF16), .x = a.p, .n = PARAMS};
+    struct cast c = {.y = allocate(PARAMS, DTYPE_BF16), .x = a.p, .n = PARAMS};
     measure("cast 124M", DTYPE_BF16, OP_KIND_cast, &c);
 }
 
@@ -281,10 +281,10 @@ static void bench_embed(enum dtype dtype)
 {
     static int32_t tokens[N];
     begin_case();
-    struct embed_fwd f = {.x = take(N * C, dtype),
-                          .tokens = take(N, DTYPE_I32),
-                          .wte = take((int64_t)V * C, dtype),
-                          .wpe = take(T * C, dtype),
+    struct embed_fwd f = {.x = allocate(N * C, dtype),
+                          .tokens = allocate(N, DTYPE_I32),
+                          .wte = allocate((int64_t)V * C, dtype),
+                          .wpe = allocate(T * C, dtype),
                           .n = N,
                           .t = T,
                           .c = C};
@@ -293,8 +293,8 @@ static void bench_embed(enum dtype dtype)
     must(dev_copy(bench.stream, f.tokens.data, tokens, sizeof tokens), "tokens");
     must(dev_sync(bench.stream), "tokens");
     measure("embed_fwd 65536x768", dtype, OP_KIND_embed_fwd, &f);
-    struct embed_bwd b = {.dwte = take((int64_t)V * C, DTYPE_F32),
-                          .dwpe = take(T * C, DTYPE_F32),
+    struct embed_bwd b = {.dwte = allocate((int64_t)V * C, DTYPE_F32),
+                          .dwpe = allocate(T * C, DTYPE_F32),
                           .dx = f.x,
                           .tokens = f.tokens,
                           .n = N,
@@ -317,7 +317,7 @@ static void bench_column(enum dtype dtype)
         return;
     begin_case();
     struct column_sum a = {
-        .out = take(c, DTYPE_F32), .x = take(n * c, dtype), .n = n, .c = c, .stride = c};
+        .out = allocate(c, DTYPE_F32), .x = allocate(n * c, dtype), .n = n, .c = c, .stride = c};
     print_row(row, time_of(run_column_sum, &a), 0, (double)(n * c) * (double)dtype_bytes(dtype));
 }
 
@@ -328,16 +328,16 @@ static void bench_attention(enum dtype dtype, int64_t d)
     const int64_t h = C / d, n = (int64_t)N * C;
     char name[64];
     begin_case();
-    struct attention_fwd f = {.out = take(n, dtype),
-                              .lse = take(B * h * T, DTYPE_F32),
-                              .qkv = take(3 * n, dtype),
+    struct attention_fwd f = {.out = allocate(n, dtype),
+                              .lse = allocate(B * h * T, DTYPE_F32),
+                              .qkv = allocate(3 * n, dtype),
                               .b = B,
                               .t = T,
                               .h = h,
                               .hk = h,
                               .d = d};
-    struct attention_bwd g = {.dqkv = take(3 * n, dtype),
-                              .dout = take(n, dtype),
+    struct attention_bwd g = {.dqkv = allocate(3 * n, dtype),
+                              .dout = allocate(n, dtype),
                               .out = f.out,
                               .qkv = f.qkv,
                               .lse = f.lse,
@@ -370,15 +370,15 @@ static void bench_layer_fwd(enum dtype dtype, const struct layer *l)
     const struct tensor none = {0};
     char name[80];
     begin_case();
-    struct matmul_fwd f = {.y = take(N * l->out, dtype),
-                           .x = take(N * l->in, dtype),
-                           .w = take(l->in * l->out, dtype),
-                           .b = take(l->out, dtype),
+    struct matmul_fwd f = {.y = allocate(N * l->out, dtype),
+                           .x = allocate(N * l->in, dtype),
+                           .w = allocate(l->in * l->out, dtype),
+                           .b = allocate(l->out, dtype),
                            .n = N,
                            .in = l->in,
                            .out = l->out,
                            .layout = MATMUL_LAYOUT_IO};
-    struct tensor other = take(N * l->out, dtype);
+    struct tensor other = allocate(N * l->out, dtype);
     snprintf(name, sizeof name, "matmul_fwd %s bias", l->name);
     measure(name, dtype, OP_KIND_matmul_fwd, &f);
     f.pre = l->is_gelu ? other : none;
@@ -394,9 +394,9 @@ static void bench_layer_bwd_x(enum dtype dtype, const struct layer *l)
 {
     char name[80];
     begin_case();
-    struct matmul_bwd_x g = {.dx = take(N * l->in, dtype),
-                             .dy = take(N * l->out, dtype),
-                             .w = take(l->in * l->out, dtype),
+    struct matmul_bwd_x g = {.dx = allocate(N * l->in, dtype),
+                             .dy = allocate(N * l->out, dtype),
+                             .w = allocate(l->in * l->out, dtype),
                              .n = N,
                              .in = l->in,
                              .out = l->out,
@@ -407,7 +407,7 @@ static void bench_layer_bwd_x(enum dtype dtype, const struct layer *l)
         measure_as(name, dtype, OP_KIND_matmul_bwd_x, &g, true);
         return;
     }
-    g.pre = take(N * l->in, dtype);
+    g.pre = allocate(N * l->in, dtype);
     snprintf(name, sizeof name, "matmul_bwd_x %s gelu", l->name);
     measure(name, dtype, OP_KIND_matmul_bwd_x, &g);
     measure_as(name, dtype, OP_KIND_matmul_bwd_x, &g, true);
@@ -418,10 +418,10 @@ static void bench_layer_bwd_w(enum dtype dtype, const struct layer *l)
     static const char *const forms[] = {"db", "db added", "alone"};
     char name[80];
     begin_case();
-    struct matmul_bwd_w h = {.dw = take(l->in * l->out, DTYPE_F32),
-                             .db = take(l->out, DTYPE_F32),
-                             .x = take(N * l->in, dtype),
-                             .dy = take(N * l->out, dtype),
+    struct matmul_bwd_w h = {.dw = allocate(l->in * l->out, DTYPE_F32),
+                             .db = allocate(l->out, DTYPE_F32),
+                             .x = allocate(N * l->in, dtype),
+                             .dy = allocate(N * l->out, dtype),
                              .n = N,
                              .in = l->in,
                              .out = l->out,
@@ -443,8 +443,8 @@ static void bench_vocabulary(enum dtype dtype, int64_t out, int shown)
 {
     char name[80];
     begin_case();
-    struct tensor x = take(CHUNK * C, dtype), w = take(out * C, dtype),
-                  y = take(CHUNK * (int64_t)WIDE_STRIDE, dtype);
+    struct tensor x = allocate(CHUNK * C, dtype), w = allocate(out * C, dtype),
+                  y = allocate(CHUNK * (int64_t)WIDE_STRIDE, dtype);
     struct matmul_fwd f = {.y = y,
                            .x = x,
                            .w = w,
@@ -465,7 +465,7 @@ static void bench_vocabulary(enum dtype dtype, int64_t out, int shown)
                              .layout = MATMUL_LAYOUT_OI};
     snprintf(name, sizeof name, "matmul_bwd_x 8192 768x%d stride 50304", shown);
     measure(name, dtype, OP_KIND_matmul_bwd_x, &g);
-    struct matmul_bwd_w h = {.dw = take(out * C, DTYPE_F32),
+    struct matmul_bwd_w h = {.dw = allocate(out * C, DTYPE_F32),
                              .x = x,
                              .dy = y,
                              .n = CHUNK,

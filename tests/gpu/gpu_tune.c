@@ -26,7 +26,7 @@ static struct {
     struct blas *blas;
     struct blas_chip chip;
     char *memory;
-    size_t memory_bytes, taken;
+    size_t memory_bytes, used;
     char *written; /* all entries so far, to write none twice */
     FILE *out;
     int64_t end_ms;
@@ -99,15 +99,15 @@ static double tune_ms(const struct blas_form *form)
 /* ---- memory ---- */
 
 /* Tensors of different products may share memory: only times are looked at. */
-static void *tune_take(size_t bytes)
+static void *tune_alloc(size_t bytes)
 {
     bytes = (bytes + 255) / 256 * 256;
     if (bytes > tune.memory_bytes)
         tune_check(cudaErrorMemoryAllocation, "a tensor");
-    if (tune.taken + bytes > tune.memory_bytes)
-        tune.taken = 0;
-    tune.taken += bytes;
-    return tune.memory + tune.taken - bytes;
+    if (tune.used + bytes > tune.memory_bytes)
+        tune.used = 0;
+    tune.used += bytes;
+    return tune.memory + tune.used - bytes;
 }
 
 /* Numbers of 0.5 to 2 in size: zeros would make products faster than they are. */
@@ -138,7 +138,7 @@ static struct best best_of(const struct blas_form *form)
     struct best best = {.ms = -1, .first_ms = -1};
     best.n = blas_plan_candidates(tune.blas, &tune.cuda, shape, list, CANDIDATES);
     for (int i = 0; i < best.n; i++) {
-        double ms = blas_plan_take(tune.blas, &tune.cuda, shape, &list[i]) ? tune_ms(form) : -1;
+        double ms = blas_plan_set(tune.blas, &tune.cuda, shape, &list[i]) ? tune_ms(form) : -1;
         if (i == 0)
             best.first_ms = ms;
         if (ms >= 0 && (best.ms < 0 || ms < best.ms)) {
@@ -275,7 +275,7 @@ int real_tune(const char *path)
     for (int i = 0; has_time && tune_model(i, &c); i++)
         for (int task = MODEL_TASK_LM; has_time && task <= MODEL_TASK_QA; task++) {
             c.dims.task = (enum model_task)task;
-            c.at = tune_take;
+            c.at = tune_alloc;
             has_time = tune_step(&c);
         }
     tune_close(stream);

@@ -104,7 +104,7 @@ static void events_in_graphs(struct rig *r)
     report(ahead == LAUNCHES, "the host goes on while the graph's later work is under way", more);
 }
 
-static void *takes_memory(void *arg)
+static void *use_memory(void *arg)
 {
     void *p = NULL;
     cudaError_t *error = arg;
@@ -123,7 +123,7 @@ static void captures_are_of_a_thread(struct rig *r)
     cudaGraph_t graph = NULL;
     check(cudaStreamBeginCapture(r->stream, cudaStreamCaptureModeThreadLocal), "a capture");
     copies(r, 1);
-    if (pthread_create(&thread, NULL, takes_memory, &other) == 0)
+    if (pthread_create(&thread, NULL, use_memory, &other) == 0)
         pthread_join(thread, NULL);
     cudaError_t end = cudaStreamEndCapture(r->stream, &graph);
     report(end == cudaSuccess, "a capture outlives another thread's cudaMalloc and cudaFree",

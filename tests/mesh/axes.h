@@ -59,7 +59,7 @@ static inline struct trial axes_trial(const struct model_dims *dims)
     like.config.batch_samples = 3;
     like.lr = 3e-4;
     like.steps = 20;
-    like.takes_state = false;
+    like.reads_state = false;
     return like;
 }
 
@@ -138,7 +138,7 @@ static inline void axes_check_gradients(const struct axes *a)
 {
     for (int i = 0; i < AXES_MODELS_N; i++) {
         struct trial like = axes_trial(&axes_models[i]);
-        like.takes_state = true;
+        like.reads_state = true;
         like.steps = 1;
         like.lr = 1;
         like.config.optim =
@@ -163,7 +163,7 @@ static inline void axes_check_gradients(const struct axes *a)
 static inline void axes_check_state(const struct axes *a)
 {
     struct trial like = axes_trial(&axes_models[1]);
-    like.takes_state = true;
+    like.reads_state = true;
     like.steps = 3;
     struct trial first = axes_run(&like, &a->meshes[a->save_mesh]);
     like.first_step = 3;

@@ -218,7 +218,7 @@ static inline enum status checks_rank_main(struct ranks_one *one)
     TRY_OR(step_open(c, &step), out_close);
     job->trial.elems = step_whole_table(step)->parameters;
     TRY_OR(checks_steps(one, job, step), out_close);
-    TRY_OR(trial_take(one, &job->trial, step), out_close);
+    TRY_OR(trial_read(one, &job->trial, step), out_close);
 out_close:
     step_close(step);
     feed_close(job->feed);

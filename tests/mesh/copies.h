@@ -14,7 +14,7 @@
 enum { COPIES_LAST_UNIT = 99, COPIES_AFTER_UNIT_0 = -1 };
 
 struct job {
-    struct trial trial; /* first: trial_take and trial_steps read it */
+    struct trial trial; /* first: trial_read and trial_steps read it */
     int fd;
     uint64_t fingerprint;
     int leave_step, leave_unit, leave_rank; /* a rank ends there, before its copy goes on */
@@ -115,7 +115,7 @@ static inline enum status copies_train(struct job *job)
     t->steps = job->last_step - t->first_step;
     enum status st = trial_steps(job->one, t, job->step, &batch);
     batch_free(&batch);
-    return st == ST_OK ? trial_take(job->one, t, job->step) : st;
+    return st == ST_OK ? trial_read(job->one, t, job->step) : st;
 }
 
 /* Marks copies that may hold memory which changed by itself, as trainer_copy_end does. */

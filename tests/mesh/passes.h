@@ -145,8 +145,8 @@ static enum status plan(struct one_pass *o, const struct passes *s, size_t bytes
     return ST_OK;
 }
 
-/* take_params — this part's of the whole's values. */
-static void take_params(struct one_pass *o, const struct passes *s)
+/* read_params — this part's of the whole's values. */
+static void read_params(struct one_pass *o, const struct passes *s)
 {
     o->params = calloc((size_t)o->t.total_elems, sizeof *o->params);
     o->grads = calloc((size_t)o->t.total_elems, sizeof *o->grads);
@@ -278,7 +278,7 @@ static enum status open_pass(struct ranks_one *one, struct one_pass *o, struct p
         s->acts_bytes = bytes[0];
         s->scratch_bytes = bytes[1];
     }
-    take_params(o, s);
+    read_params(o, s);
     make_batch(o);
     o->p.params = (struct tensor){o->params, DTYPE_F32};
     o->p.grads = (struct tensor){o->grads, DTYPE_F32};

@@ -159,13 +159,13 @@ TEST(not_finite_on_one_rank)
 
 /* ---- NCCL's own memory ---- */
 
-static atomic_int taken_n, given_n;
-static atomic_llong taken_bytes;
-static void *take_of_nccl(size_t bytes)
+static atomic_int allocated_n, given_n;
+static atomic_llong allocated_bytes;
+static void *allocate_with_nccl(size_t bytes)
 {
     void *data = NULL;
-    atomic_fetch_add(&taken_n, 1);
-    atomic_fetch_add(&taken_bytes, (long long)bytes);
+    atomic_fetch_add(&allocated_n, 1);
+    atomic_fetch_add(&allocated_bytes, (long long)bytes);
     return fake_device_alloc(NULL, bytes, &data) == ST_OK ? data : NULL;
 }
 static void give_to_nccl(void *data)
@@ -184,15 +184,15 @@ TEST(one_allocation)
         like.config.store.shard = (enum layout_shard)shard;
         like.config.store.compress = GRAD_COMPRESS_KIND_BF16;
         struct trial want = run_on(&like, 3, WAY_NCCL);
-        atomic_store(&taken_n, 0), atomic_store(&given_n, 0), atomic_store(&taken_bytes, 0);
-        ways_nccl->mem_alloc = take_of_nccl, ways_nccl->mem_free = give_to_nccl;
+        atomic_store(&allocated_n, 0), atomic_store(&given_n, 0), atomic_store(&allocated_bytes, 0);
+        ways_nccl->mem_alloc = allocate_with_nccl, ways_nccl->mem_free = give_to_nccl;
         struct trial got = run_on(&like, 3, WAY_NCCL);
         ways_nccl->mem_alloc = NULL;
-        assert_true(atomic_load(&taken_n) == 3 && atomic_load(&given_n) == 3);
+        assert_true(atomic_load(&allocated_n) == 3 && atomic_load(&given_n) == 3);
         const struct store_memory *m = &got.memory.store;
         int64_t masters = shard == LAYOUT_SHARD_NONE ? 0 : m->params, /* not gathered there */
             travel = masters + m->grads + m->unsharded;
-        assert_in_range(atomic_load(&taken_bytes), 3 * travel, 3 * (travel + 5 * 256));
+        assert_in_range(atomic_load(&allocated_bytes), 3 * travel, 3 * (travel + 5 * 256));
         trial_same(&got, &want, "in NCCL's memory");
         trial_free(&got);
         trial_free(&want);

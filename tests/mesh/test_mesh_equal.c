@@ -10,7 +10,7 @@ static const char *const shard_name[] = {"none", "optimizer", "gradients", "full
 static void equal_losses(struct trial like, const char *what)
 {
     like.steps = 20;
-    like.takes_state = false;
+    like.reads_state = false;
     struct trial alone = trial_run(&like, 1, 1);
     for (int ranks = 2; ranks <= 4; ranks++)
         for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL;

@@ -34,7 +34,7 @@ static void whole_free(struct whole *w)
     param_table_free(&w->table);
 }
 
-static enum status take_whole(struct job *job, struct step *step)
+static enum status read_whole(struct job *job, struct step *step)
 {
     enum status st = ST_OK;
     const struct param_table *table = step_whole_table(step);
@@ -61,7 +61,7 @@ static enum status train(struct ranks_one *one, struct job *job, struct step *st
     }
     if (t->config.dims.task == MODEL_TASK_LM)
         TRY(step_logits(step, (const int32_t[]){5, 3, 200, 8, 13}, 5, job->logits));
-    return one->rank == 0 ? take_whole(job, step) : state_serve(step_state(step));
+    return one->rank == 0 ? read_whole(job, step) : state_serve(step_state(step));
 }
 
 static enum status pipe_rank(struct ranks_one *one)

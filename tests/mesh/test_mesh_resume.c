@@ -114,7 +114,7 @@ TEST(test_refused_samples)
 TEST(test_memory)
 {
     struct trial like = trial_of(MODEL_TASK_LM, 4, 8);
-    like.takes_state = false;
+    like.reads_state = false;
     like.steps = 1;
     like.config.dims.layers = 12;
     like.config.dims.embed = 64;
@@ -142,7 +142,7 @@ TEST(test_memory_rounded)
 {
     struct trial like = trial_of(MODEL_TASK_LM, 4, 8);
     like.steps = 1;
-    like.takes_state = false;
+    like.reads_state = false;
     struct trial wide = trial_run(&like, 1, 2);
     like.config.store.compress = GRAD_COMPRESS_KIND_BF16;
     struct trial narrow = trial_run(&like, 1, 2);
@@ -180,7 +180,7 @@ TEST(test_memory_planned)
 TEST(test_compressed_learns)
 {
     struct trial like = trial_of(MODEL_TASK_LM, 4, 16);
-    like.takes_state = false;
+    like.reads_state = false;
     like.learnable = true;
     like.lr = 2e-3;
     like.steps = 200;

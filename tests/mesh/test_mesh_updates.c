@@ -244,7 +244,7 @@ TEST(test_next_step_fails)
         all[rank].steps = 6;
         all[rank].flip_step = 3;
         all[rank].flip_rank = 1;
-        all[rank].takes_state = false;
+        all[rank].reads_state = false;
     }
     ranks_try(3, 1, RANKS_TIMEOUT_MS, trial_rank, all, sizeof *all, ranks);
     for (int rank = 0; rank < 3; rank++) {

@@ -6,7 +6,7 @@ set -u
 . "$(dirname "${BASH_SOURCE[0]}")/../mutants_lib.sh"
 rows_pipe() {
     cat <<'ROWS'
-inputs are not copied to their place|step/pipe_run|s/model_shard_grad(&p) : model_shard_input(&p),/model_shard_grad(\&p) : run->p->received[0],/
+inputs are not copied to their destination|step/pipe_run|s/model_shard_grad(&p) : model_shard_input(&p),/model_shard_grad(\&p) : run->p->received[0],/
 gradients are sent from where the next pass writes|step/pipe_run|s/m->data = p->made\[at\];/m->data = p->made[0];/
 a message has fewer rows|step/pipe_run|s/(size_t)micro_elems(run) \* dtype_bytes/(size_t)(micro_elems(run) - 1) * dtype_bytes/
 scratch begins elsewhere in each chunk|step/pipe|s/shared.used_bytes = 0;/shared.used_bytes = (size_t)(chunk - s->pipe->chunk) * 64;/
@@ -16,7 +16,7 @@ ROWS
 }
 rows_copy() {
     cat <<'ROWS'
-a rank keeps the wrong one's slice in a ring|peer_copy/choice|s/find_partner(world, rank, RING - 1)/find_partner(world, rank, 1)/
+a rank keeps the wrong one's slice in a ring|peer_copy/choice|s/find_in_ring(world, rank, RING - 1)/find_in_ring(world, rank, 1)/
 a rank keeps its own slice twice|peer_copy/choice|s/node ^ 1 : first/node : first/
 another rank's slice is taken|peer_copy/choice|s/ \&\& offer->slot\[i\].rank == slice_rank \&\&$/ \&\&/
 a step with lost slices is whole|peer_copy/choice|s/        missing_n++;/        ;/
@@ -25,12 +25,12 @@ only the newest step is looked at|peer_copy/choice|s/while (!out->is_found/while
 the newer slot is written over|peer_copy/memory|/^int peer_copy_memory_oldest/,/^}/s/is_older(/!is_older(/
 slices of other ranks become the state as they are|peer_copy/restore|s/    if (copy->choice.ranks != copy->place.ranks)/    if (0)/
 a slice that was restored has no second copy|peer_copy/restore|s/    TRY(replicate_slices(copy, slot));/    ;/
-pieces of a slice are written to one place|step/slice|s/to->values + from - to->first);/to->values);/
+pieces of a slice are written to one address|step/slice|s/to->values + from - to->first);/to->values);/
 a slice of another part becomes the state|step/slice|s/    if (!is_own_part(s, \&at))/    if (0)/
 the moments of a slice become parameters|step/slice|s/struct resize to = {s, r->part,/struct resize to = {s, 0,/
 a copy has the own slice in place of the kept one|peer_copy/exchange|s/slice = step_slice(step, rank);/slice = step_slice(step, copy->place.rank);/
 a slice that was received is never complete|peer_copy/exchange|s/    if (piece->i == n - 1 \&\& copy->receives)/    if (0)/
-pieces of a slice come from one place|peer_copy/exchange|s/mine + to.first, to.elems/mine, to.elems/
+pieces of a slice come from one address|peer_copy/exchange|s/mine + to.first, to.elems/mine, to.elems/
 ROWS
 }
 rows_shards() {
@@ -45,7 +45,7 @@ gradients are not recorded|feature/step_shard_trace|s/            sum = XXH3_64b
 rows for the next stage are not recorded|step/pipe_run|s/        TRY(call_row_hooks(run, model_shard_output(&p)));/        ;/
 gradients for the stage before are not recorded|step/pipe_run|s/    return call_row_hooks(run, run->p->made\[at\]);/    return ST_OK;/
 backward passes of stages have the order of forward ones|step/pipe_run|s/op.is_backward ? ends_at(run) - 1 - at : at/at/
-parts of a tied embedding's gradient lie in one place|step/pipe_ends|s/micro % pipe->plan.heads_ahead/0/
+parts of a tied embedding's gradient lie in one range|step/pipe_ends|s/micro % pipe->plan.heads_ahead/0/
 a shard alone has the samples of another place|step/pipe_run|s/\.sample_first = sample,/.sample_first = 0,/
 one rank of a group speaks for all|feature/step_shard_differ|s/place < places_n(s); place++) {$/place < 1; place++) {/
 the ranks of groups are mixed up|feature/step_shard_differ|s/\[MESH_AXIS_DATA\] = group,/[MESH_AXIS_DATA] = 0,/

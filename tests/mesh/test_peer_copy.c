@@ -65,7 +65,7 @@ TEST(test_resize)
 static int64_t after(enum layout_shard shard, int nodes, void (*change)(struct job *))
 {
     struct job job = copies_job_of(shard);
-    job.trial.takes_state = false;
+    job.trial.reads_state = false;
     copies_begin(nodes);
     copies_run(&job, nodes, 1);
     copies_ended_well(nodes, "first");
@@ -103,21 +103,21 @@ TEST(test_what_is_found)
 }
 
 /* flip_bit — of the newest copy of a slice that a rank's memory holds. */
-static void flip_bit(int rank, int holding, int64_t byte, int bit)
+static void flip_bit(int rank, int kind, int64_t byte, int bit)
 {
     char *at = NULL;
     const int64_t bytes = lseek(copies_fd[rank], 0, SEEK_END),
-                  head = peer_copy_memory_bytes((const int64_t[PEER_COPY_HOLDINGS]){0, 0}),
+                  head = peer_copy_memory_bytes((const int64_t[PEER_COPY_KINDS]){0, 0}),
                   stride = (bytes - head) / PEER_COPY_SLOTS;
     at = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED, copies_fd[rank], 0);
     assert_ptr_not_equal(at, MAP_FAILED);
     for (int buffer = 0; buffer < PEER_COPY_BUFFERS; buffer++)
         if (buffer == (STEPS - 1) % 2)
-            at[head + (holding * PEER_COPY_BUFFERS + buffer) * stride + byte] ^= (char)(1 << bit);
+            at[head + (kind * PEER_COPY_BUFFERS + buffer) * stride + byte] ^= (char)(1 << bit);
     munmap(at, (size_t)bytes);
 }
 /* flip — of rank 1's own slice; and of that which its keeper has. */
-static void flip(int rank, int holding) { flip_bit(rank, holding, 77, 4); }
+static void flip(int rank, int kind) { flip_bit(rank, kind, 77, 4); }
 static void flip_own(struct job *job) { (void)job, flip(1, PEER_COPY_OWN); }
 static void flip_both(struct job *job)
 {
@@ -137,11 +137,11 @@ TEST(test_damaged)
 static int flip_anywhere(const struct job *job, int ranks, unsigned seed)
 {
     int64_t elems;
-    const int rank = rand_r(&seed) % ranks, holding = rand_r(&seed) % 2;
+    const int rank = rand_r(&seed) % ranks, kind = rand_r(&seed) % 2;
     assert_int_equal(step_slice_elems_of(&job->trial.config, ranks, rank, &elems), ST_OK);
     const int64_t byte = (int64_t)((unsigned)rand_r(&seed) % (unsigned)(elems * 4));
-    flip_bit(rank, holding, byte, rand_r(&seed) % 8);
-    if (holding == PEER_COPY_OWN)
+    flip_bit(rank, kind, byte, rand_r(&seed) % 8);
+    if (kind == PEER_COPY_OWN)
         return STEPS - 1;
     copies_lose_node(rank ^ 1, 1);
     return STEPS - 2;

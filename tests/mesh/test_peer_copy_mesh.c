@@ -139,7 +139,7 @@ TEST(test_heal_twice)
 static int64_t found_without(const struct shape *shape, enum layout_shard shard, int a, int b)
 {
     struct job job = job_of(shape, shard);
-    job.trial.takes_state = false;
+    job.trial.reads_state = false;
     copies_begin(4);
     copies_run(&job, 4, 1);
     copies_ended_well(4, "first");
@@ -151,7 +151,7 @@ static int64_t found_without(const struct shape *shape, enum layout_shard shard,
     return copies_job[0].found_step;
 }
 
-/* A rank and its partner are gone: there is no state. Two ranks of different pairs are not. */
+/* A rank and its keeper are gone: there is no state. Two ranks of different pairs are not. */
 TEST(test_pair_lost)
 {
     for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard += LAYOUT_SHARD_FULL) {

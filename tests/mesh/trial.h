@@ -18,7 +18,7 @@ struct trial {
     int first_step, steps;
     double lr;
     float *load[TRIAL_PARTS]; /* rank 0: the state to start from; NULL: initial values */
-    bool takes_state;         /* rank 0 reads the state at the end */
+    bool reads_state;         /* rank 0 reads the state at the end */
     bool learnable;           /* the next token follows from this one */
     bool first_only; /* only sample 0 has targets: gradients are those of one rank to the bit */
     int nan_step, nan_rank;     /* -1: never */
@@ -46,7 +46,7 @@ static inline struct trial trial_of(enum model_task task, int64_t global_samples
                           .nan_step = -1,
                           .leave_step = -1,
                           .flip_step = -1,
-                          .takes_state = true,
+                          .reads_state = true,
                           .config = {.batch_samples = 1,
                                      .global_samples = global_samples,
                                      .seq_tokens = t,
@@ -134,9 +134,9 @@ static inline enum status trial_load(struct ranks_one *one, struct trial *t, str
     return one->rank == 0 ? trial_state(t, step, true) : state_serve(step_state(step));
 }
 
-static inline enum status trial_take(struct ranks_one *one, struct trial *t, struct step *step)
+static inline enum status trial_read(struct ranks_one *one, struct trial *t, struct step *step)
 {
-    if (!t->takes_state)
+    if (!t->reads_state)
         return ST_OK;
     if (one->rank != 0)
         return state_serve(step_state(step));
@@ -232,7 +232,7 @@ static inline enum status trial_rank(struct ranks_one *one)
         TRY_OR(batch_add_documents(&batch), out_close);
     TRY_OR(trial_load(one, t, step), out_close);
     TRY_OR(trial_steps(one, t, step, &batch), out_close);
-    TRY_OR(trial_take(one, t, step), out_close);
+    TRY_OR(trial_read(one, t, step), out_close);
 out_close:
     step_close(step);
     batch_free(&batch);

@@ -40,7 +40,7 @@ static void look_at(struct gres *g, const char *path)
 }
 
 /* Reads "/dev/nvidia[0-3,6]" or "/dev/nvidia0". */
-static void take_files(struct gres *g, const char *value)
+static void read_files(struct gres *g, const char *value)
 {
     char copy[256], path[300], *rest = copy, *part;
     int64_t first, last;
@@ -83,7 +83,7 @@ static void gres_line(void *arg, char *line)
     if (!is_gpu || is_other)
         return;
     if (file)
-        take_files(g, file);
+        read_files(g, file);
 }
 
 /* Judges the GPU files that gres.conf lists. Returns true if it added the row. */

@@ -29,14 +29,14 @@ static bool path_of(char *out, const char *root, const char *path, va_list args)
     return more >= 0 && (size_t)more < FILE_PATH_MAX - n;
 }
 
-static int open_file(const char *path, bool takes_device)
+static int open_file(const char *path, bool accepts_device)
 {
     struct stat about;
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
     if (fd < 0)
         return -1;
     if (fstat(fd, &about) == 0 &&
-        (S_ISREG(about.st_mode) || (takes_device && S_ISCHR(about.st_mode))))
+        (S_ISREG(about.st_mode) || (accepts_device && S_ISCHR(about.st_mode))))
         return fd;
     close(fd);
     errno = EINVAL;

@@ -98,8 +98,8 @@ static void mount_line(void *arg, char *line)
     char *rest = line;
     if (check_file_word(&rest) == NULL)
         return;
-    const char *place = check_file_word(&rest), *kind = place ? check_file_word(&rest) : NULL;
-    if (kind == NULL || strcmp(place, "/dev/shm") != 0)
+    const char *mount = check_file_word(&rest), *kind = mount ? check_file_word(&rest) : NULL;
+    if (kind == NULL || strcmp(mount, "/dev/shm") != 0)
         return;
     const char *options = check_file_word(&rest);
     *shm = (struct shm){strcmp(kind, "tmpfs") == 0, options ? size_option(options) : -1};

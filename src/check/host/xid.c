@@ -142,7 +142,7 @@ static void clear_xid(struct log *l, const char *bus)
 
 /* Reads the address at the beginning of `from`: "0000:5d:00", before ")" or before " GPU-I:05" of
  * an instance. */
-static bool take_address(const char *from, char *out)
+static bool read_address(const char *from, char *out)
 {
     char word[24];
     size_t n = strcspn(from, " );");
@@ -154,7 +154,7 @@ static bool take_address(const char *from, char *out)
 }
 
 /* Reads "NVRM: Xid (PCI:0000:5d:00): 79, pid=…". */
-static void take_xid(struct log *l, const char *text, bool is_recent)
+static void read_xid(struct log *l, const char *text, bool is_recent)
 {
     const char *bus = strstr(text, "PCI:"), *end = bus ? strstr(bus, "): ") : NULL;
     char word[24], address[24];
@@ -162,7 +162,7 @@ static void take_xid(struct log *l, const char *text, bool is_recent)
     if (end == NULL || end - bus > 48)
         return;
     text_format(word, sizeof word, "%.*s", (int)strspn(end + 3, "0123456789"), end + 3);
-    if (text_parse_i64(word, 1, 9999, &code) != TEXT_OK || !take_address(bus + 4, address) ||
+    if (text_parse_i64(word, 1, 9999, &code) != TEXT_OK || !read_address(bus + 4, address) ||
         !(l->s->container == CHECK_CONTAINER_NONE || gpu_at(l->s, address) >= 0 ||
           check_file_is(l->s->root, "/proc/driver/nvidia/gpus/%s", address)))
         return;
@@ -183,7 +183,7 @@ static void take_xid(struct log *l, const char *text, bool is_recent)
     gpu->order = l->lines;
 }
 
-static void take_line(void *arg, char *text)
+static void read_line(void *arg, char *text)
 {
     struct log *l = arg;
     /* a file also has the messages of earlier starts of the machine */
@@ -193,11 +193,11 @@ static void take_line(void *arg, char *text)
     double at = parse_timestamp(l, text);
     bool is_recent = isnan(at) || isnan(l->now_s) || l->now_s - at < RECENT_S;
     if (strstr(text, "NVRM: Xid (PCI:"))
-        take_xid(l, text, is_recent);
+        read_xid(l, text, is_recent);
     else if (strstr(text, RESET)) {
         /* "convoy: reset of 0000:5d:00.0", which the remedy of an Xid writes. */
         char address[24];
-        if (take_address(strstr(text, RESET) + strlen(RESET), address))
+        if (read_address(strstr(text, RESET) + strlen(RESET), address))
             clear_xid(l, address);
     } else if (is_recent) {
         /* "SXid (PCI:0000:86:00.0): 20034, Fatal, …" and errors of other hardware, only from the
@@ -228,7 +228,7 @@ static bool read_log(struct log *l, char *reason, size_t cap)
     text_copy(reason, cap, "");
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
         l->is_record = i == 0;
-        if (check_file_lines(l->s->root, paths[i], LOG_BYTES_MAX, take_line, l))
+        if (check_file_lines(l->s->root, paths[i], LOG_BYTES_MAX, read_line, l))
             return true;
         size_t n = strlen(reason);
         text_format(reason + n, cap - n, "%s%s: %s", n ? ", " : "", paths[i], strerror(errno));

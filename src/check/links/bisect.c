@@ -14,15 +14,15 @@
 #include "base/assert.h"
 #include "base/memory.h"
 
-/* The circle method: with an odd number m of places, i and j meet in round (i + j) mod m. The node
+/* The circle method: with an odd number m of slots, i and j meet in round (i + j) mod m. The node
  * that would meet itself rests, or meets the node outside the circle. */
-static int count_places(int nodes) { return nodes % 2 == 0 ? nodes - 1 : nodes; }
+static int count_slots(int nodes) { return nodes % 2 == 0 ? nodes - 1 : nodes; }
 
-int check_bisect_pair_rounds(int nodes) { return nodes < 2 ? 0 : count_places(nodes); }
+int check_bisect_pair_rounds(int nodes) { return nodes < 2 ? 0 : count_slots(nodes); }
 
 int check_bisect_pair(int nodes, int round, int node)
 {
-    const int m = count_places(nodes);
+    const int m = count_slots(nodes);
     ASSERTF(round >= 0 && round < m && node >= 0 && node < nodes, "round %d, node %d of %d", round,
             node, nodes);
     if (node == m) /* the node outside the circle meets node i with 2 i = round (mod m) */
@@ -96,10 +96,10 @@ static void assign_group(struct check_bisect *bisect, struct check_bisect_set *s
     set->state = SET_TESTED;
 }
 
-/* place_pairs — makes pairs of the single members that wait, because no member is known to be good.
+/* make_pairs — makes pairs of the single members that wait, because no member is known to be good.
  * All of them have failed so far, so the list of waiting members is the same in each round of the
  * tournament. */
-static void place_pairs(struct check_bisect *bisect)
+static void make_pairs(struct check_bisect *bisect)
 {
     int waiting = 0;
     for (int i = 0; i < bisect->sets; i++)
@@ -151,7 +151,7 @@ int check_bisect_round(struct check_bisect *bisect, int *group_of)
         }
     }
     if (bisect->groups == 0)
-        place_pairs(bisect);
+        make_pairs(bisect);
     if (bisect->groups == 0) {
         for (int i = 0; i < bisect->sets; i++)
             if (bisect->set[i].state == SET_WAITS)

@@ -300,8 +300,8 @@ static void set_ends(const struct check_links_kind *kind, const struct check_lin
         row->suspect = node_of(kind, link->suspect);
 }
 
-/* add_place — appends whether the problem is in one link or in all links of an end. */
-static void add_place(const struct check_links_kind *kind, const struct check_link *link,
+/* add_scope — appends whether the problem is in one link or in all links of an end. */
+static void add_scope(const struct check_links_kind *kind, const struct check_link *link,
                       struct check_row *row)
 {
     const size_t used = strlen(row->why), left = sizeof row->why - used;
@@ -381,7 +381,7 @@ static void add_latency(const struct check_links_kind *kind, const struct check_
         row.limit = norm->best_us + fmax(norm->slack_us, 0.2 * norm->best_us);
         text_format(row.why, sizeof row.why, "%.0f us at best over %s, other links %.0f us",
                     f->best_us, kind->transport, norm->best_us);
-        add_place(kind, link, &row);
+        add_scope(kind, link, &row);
         set_remedy(kind, REMEDY_LATENCY, &row);
     }
     check_row_add(rows, &row);
@@ -417,7 +417,7 @@ static void add_rate(const struct check_links_kind *kind, const struct check_lin
         row.limit = check_links_rate_limit(norm);
         text_format(row.why, sizeof row.why, "%.3f GB/s at best over %s, other links %.3f GB/s",
                     w->rate, kind->transport, norm->rate);
-        add_place(kind, link, &row);
+        add_scope(kind, link, &row);
         set_remedy(kind, REMEDY_LINK, &row);
     }
     check_row_add(rows, &row);
@@ -447,7 +447,7 @@ static void add_link_rows(const struct check_links_kind *kind, const struct chec
                     (long long)w->resent, (long long)w->segments);
         if (link->bad & CHECK_LINKS_LOSS << way) {
             row.verdict = CHECK_VERDICT_FAIL;
-            add_place(kind, link, &row);
+            add_scope(kind, link, &row);
             set_remedy(kind, REMEDY_LINK, &row);
         }
         check_row_add(rows, &row);

@@ -67,11 +67,11 @@ static enum status run_memory(const struct check_node *n, int kind, int64_t elem
                               const struct measure_timer *timer, int64_t limit_ms,
                               struct measure_best *best)
 {
-    struct measure_taken t = {.memory = &n->memory};
+    struct measure_args t = {.memory = &n->memory};
     const int64_t half = n->memory.bytes / 2 / (int64_t)sizeof(float);
     struct measure_memory_run run = {.memory = &n->memory,
-                                     .to = measure_memory_take(&t, half, DTYPE_F32),
-                                     .from = measure_memory_take(&t, half, DTYPE_F32),
+                                     .to = measure_memory_alloc(&t, half, DTYPE_F32),
+                                     .from = measure_memory_alloc(&t, half, DTYPE_F32),
                                      .elems = elems};
     return measure_time_best(
         timer, limit_ms, kind == CHECK_NODE_KIND_COPY ? measure_memory_copy : measure_memory_triad,

@@ -69,8 +69,8 @@ static int open_lock(const char *path, int flags)
     return open(name, flags | O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
 }
 
-/* take_lock — locks the file. Returns false if a sweep has removed it meanwhile. */
-static bool take_lock(int fd)
+/* lock_file — locks the file. Returns false if a sweep has removed it meanwhile. */
+static bool lock_file(int fd)
 {
     struct stat about;
     /* on a file system without locks, folders are removed after a day */
@@ -107,7 +107,7 @@ static enum status try_open(const char *dir, struct check_scratch *out, bool *ag
     out->lock = open_lock(out->path, O_CREAT);
     if (out->lock < 0 && errno != ENOENT)
         return FAIL(ST_STORE, "cannot create %s/lock: %s", out->path, strerror(errno));
-    *again_out = out->lock < 0 || !take_lock(out->lock);
+    *again_out = out->lock < 0 || !lock_file(out->lock);
     if (!*again_out && !write_owner(out->lock))
         return FAIL(ST_STORE, "cannot write %s/lock: %s", out->path, strerror(errno));
     return ST_OK;

@@ -73,7 +73,7 @@ static enum status get_row(const cJSON *item, struct check_row *row)
                : FAIL(ST_BAD_DATA, "JSON key \"verdict\" is \"measured\": the check did not end");
 }
 
-/* Adds the place in the report to a failure. */
+/* Adds the position in the report to a failure. */
 static enum status at_row(enum status st, const char *what, int64_t n)
 {
     struct status_saved cause;
@@ -200,7 +200,7 @@ struct old {
     int node, peer;
 };
 
-static int by_place(const struct old *x, const struct old *y)
+static int compare_rows(const struct old *x, const struct old *y)
 {
     const int orders[] = {strcmp(x->row->name, y->row->name),
                           strcmp(x->row->unit, y->row->unit),
@@ -214,7 +214,7 @@ static int by_place(const struct old *x, const struct old *y)
     return 0;
 }
 
-static int compare_old(const void *a, const void *b) { return by_place(a, b); }
+static int compare_old(const void *a, const void *b) { return compare_rows(a, b); }
 
 /* ---- nodes by their names ---- */
 

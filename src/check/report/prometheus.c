@@ -101,7 +101,7 @@ static void add_labels(struct text *out, const struct check_hosts *hosts,
 }
 
 /* Compares without the unit. */
-static int by_place(const struct check_row *x, const struct check_row *y)
+static int compare_points(const struct check_row *x, const struct check_row *y)
 {
     const int orders[] = {(int)x->stage - (int)y->stage,
                           strcmp(x->name, y->name),
@@ -117,8 +117,8 @@ static int by_place(const struct check_row *x, const struct check_row *y)
 
 static int by_labels(const struct check_row *x, const struct check_row *y)
 {
-    const int place = by_place(x, y);
-    return place ? place : strcmp(x->unit, y->unit);
+    const int order = compare_points(x, y);
+    return order ? order : strcmp(x->unit, y->unit);
 }
 
 /* Orders rows; among rows with the same labels the worst comes first. */
@@ -144,7 +144,7 @@ static void add_measured(struct text *out, const struct check_hosts *hosts, cons
         const struct unit *unit = &units[u];
         const bool is_other = !unit->unit;
         if (strcmp(unit->base, base) != 0 || !isfinite(row[i]->value) ||
-            (last && !is_other && by_place(last, row[i]) == 0))
+            (last && !is_other && compare_points(last, row[i]) == 0))
             continue;
         if (!last)
             add_head(out, name, "What a row measured.");

@@ -27,8 +27,8 @@ struct check_report_about {
 };
 
 /* check_table_write — writes the table for people, at most 100 columns wide. It has one line for
- * each measured name (a bar of the spread, median, worst and its place), the rows that warn or fail
- * with reason and remedy, the eighteen points, and the verdict. */
+ * each measured name (a bar of the spread, median, worst and its location), the rows that warn or
+ * fail with reason and remedy, the eighteen points, and the verdict. */
 enum status check_table_write(const struct check_rows *rows, const struct check_report_about *about,
                               struct text *out);
 /* check_table_wrap — appends s as lines of at most 100 columns. The first line begins with `first`

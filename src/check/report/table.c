@@ -189,7 +189,7 @@ static void add_line(const struct table *table, const struct check_row *const *r
                      double *values)
 {
     const struct check_row *worst = row[0], *best = row[n - 1];
-    char bar[3 * BAR + 1] = "", middle[64], last[64], place[256];
+    char bar[3 * BAR + 1] = "", middle[64], last[64], location[256];
     for (int i = 0; i < n; i++)
         values[i] = row[i]->value;
     const double median = quantile_median(values, n);
@@ -199,12 +199,12 @@ static void add_line(const struct table *table, const struct check_row *const *r
     char node[80];
     const char *name = table->hosts.is_ambiguous ? "" : check_host_name(&table->hosts, worst->node);
     if (worst->peer >= 0) {
-        text_format(place, sizeof place, "node %d - node %d", worst->node, worst->peer);
+        text_format(location, sizeof location, "node %d - node %d", worst->node, worst->peer);
     } else if (worst->node < 0) {
-        text_copy(place, sizeof place, worst->subject[0] ? worst->subject : "all nodes");
+        text_copy(location, sizeof location, worst->subject[0] ? worst->subject : "all nodes");
     } else {
         text_format(node, sizeof node, "node %d", worst->node);
-        text_format(place, sizeof place, "%s%s%s", name[0] ? name : node,
+        text_format(location, sizeof location, "%s%s%s", name[0] ? name : node,
                     worst->subject[0] ? ", " : "", worst->subject);
     }
     const struct measure_cell cells[COLUMNS_N] = {
@@ -216,7 +216,7 @@ static void add_line(const struct table *table, const struct check_row *const *r
         {.text = bar},
         {.text = measure_table_value(middle, sizeof middle, median, worst->unit)},
         {.text = measure_table_value(last, sizeof last, worst->value, worst->unit)},
-        {.text = place}};
+        {.text = location}};
     measure_table_row(table->out, columns, COLUMNS_N, cells);
 }
 
@@ -332,23 +332,24 @@ const char *check_table_nodes(char *out, size_t cap, const int *node, int n)
     return out;
 }
 
-/* Writes the place of a fault's rows: a place, some nodes, or the links of a node. */
-static void write_place(const struct table *table, const struct fault *fault, char *out, size_t cap)
+/* Writes the location of a fault's rows: one location, some nodes, or the links of a node. */
+static void write_location(const struct table *table, const struct fault *fault, char *out,
+                           size_t cap)
 {
     const struct check_row *row = fault->row[0];
-    char nodes[120], place[256];
+    char nodes[120], location[256];
     int *node = fault->n > 1 ? memory_new((size_t)fault->n, sizeof *node) : NULL;
     for (int i = 0; node && i < fault->n; i++)
         node[i] = fault->row[i]->node;
     if (fault->n > 1 && row->suspect >= 0)
         text_format(out, cap, "%d links of %s", fault->n,
-                    check_text_node(place, sizeof place, &table->hosts, row->suspect));
+                    check_text_node(location, sizeof location, &table->hosts, row->suspect));
     else if (node && row->node >= 0)
         text_format(out, cap, "nodes %s%s%s",
                     check_table_nodes(nodes, sizeof nodes, node, fault->n),
                     row->subject[0] ? ", " : "", row->subject);
     else
-        check_text_place(out, cap, &table->hosts, row);
+        check_text_location(out, cap, &table->hosts, row);
     free(node);
 }
 
@@ -362,7 +363,7 @@ static void add_kind(const struct table *table, const struct fault *fault, int n
         const struct check_row *row = fault[i].row[0];
         char where[300], line[400];
         add_word(table, row->verdict, sizeof indent - 1);
-        write_place(table, &fault[i], where, sizeof where);
+        write_location(table, &fault[i], where, sizeof where);
         text_format(line, sizeof line, "%s: %s", row->name, where);
         measure_table_row(table->out, &rest, 1, &(struct measure_cell){.text = line});
         check_table_wrap(table->out, indent, row->why, false);
@@ -455,7 +456,7 @@ static void add_points(const struct table *table)
         const struct point point = look_at(table->rows, (enum check_point)p);
         text_add(table->out, "  %-*s ", NAME, check_row_point((enum check_point)p));
         add_word(table, point.worst ? point.worst->verdict : CHECK_VERDICT_SKIPPED, 7);
-        char place[256];
+        char location[256];
         if (!point.worst)
             text_copy(what, sizeof what,
                       point.first_skipped ? point.first_skipped->why
@@ -463,11 +464,12 @@ static void add_points(const struct table *table)
         else if (point.worst->verdict == CHECK_VERDICT_PASS)
             text_format(what, sizeof what, "%d %s", point.rows, point.rows == 1 ? "row" : "rows");
         else if (point.worst->suspect >= 0)
-            text_format(what, sizeof what, "%s: links of %s", point.worst->name,
-                        check_text_node(place, sizeof place, &table->hosts, point.worst->suspect));
+            text_format(
+                what, sizeof what, "%s: links of %s", point.worst->name,
+                check_text_node(location, sizeof location, &table->hosts, point.worst->suspect));
         else
             text_format(what, sizeof what, "%s: %s", point.worst->name,
-                        check_text_place(place, sizeof place, &table->hosts, point.worst));
+                        check_text_location(location, sizeof location, &table->hosts, point.worst));
         text_add(table->out, " ");
         wrap_at(table->out, NAME + 11, what, false);
     }

@@ -17,8 +17,8 @@ const char *check_text_node(char *out, size_t cap, const struct check_hosts *hos
     return out;
 }
 
-const char *check_text_place(char *out, size_t cap, const struct check_hosts *hosts,
-                             const struct check_row *row)
+const char *check_text_location(char *out, size_t cap, const struct check_hosts *hosts,
+                                const struct check_row *row)
 {
     char node[96], peer[96], link[200];
     check_text_node(node, sizeof node, hosts, row->node);

@@ -8,8 +8,8 @@
  * memory. UCX does not use streams: the device must have finished a buffer before UCX reads it, and
  * received data are visible to every kernel launched afterwards.
  *
- * Memory on the GPU: slots of about 64 MiB for each pipeline; with several workers per node also a
- * rail, allocated at the first call and again when a call needs a larger one. Must not know small
+ * Memory on the GPU: slots of about 64 MiB for each comm_direct; with several workers per node also
+ * a rail, allocated at the first call and again when a call needs a larger one. Must not know small
  * calls, how a call begins, nor how failures are reported. */
 #include "comm/algorithm/nodes.h"
 
@@ -117,7 +117,7 @@ enum status comm_gpu_end(struct comm_gpu *gpu, const struct comm_ctx *ctx)
     return staging_sync(ctx, gpu->memory.stream);
 }
 
-/* ---- inside a node: one pipeline for the parts of each node in turn ---- */
+/* ---- inside a node: one chunked call for the parts of each node in turn ---- */
 
 static enum status reduce(struct comm_two_level *two_level, const struct comm_call *call,
                           struct comm_direct_call base, enum dtype dtype_out,

@@ -61,8 +61,8 @@ static struct message_wait wait_of_large(struct comm_ctx *ctx, int64_t bytes)
     return wait;
 }
 
-/* Collects the sources of a sum: the received buffer of each rank, and `own` for this rank. */
-static void gather_sources(struct comm_nodes *state, const void *own)
+/* Lists the sources of a sum: the received buffer of each rank, and `own` for this rank. */
+static void list_sources(struct comm_nodes *state, const void *own)
 {
     for (int r = 0; r < state->n; r++)
         state->sources[r] = r == state->me ? own : comm_eager_received(&state->eager, r);
@@ -273,7 +273,7 @@ static enum status scatter_small(struct comm_ctx *ctx, const struct comm_call *c
     }
     TRY(comm_eager_end(&state->eager, ctx, &wait));
     struct part_extent mine = part_extent(call->elems, state->n, state->me);
-    gather_sources(state, (const char *)call->in + mine.first * elem_bytes);
+    list_sources(state, (const char *)call->in + mine.first * elem_bytes);
     sum_sources(state, ctx, call->dtype, own_out, mine.elems);
     return ST_OK;
 }
@@ -289,7 +289,7 @@ static enum status run_star(struct comm_ctx *ctx, const struct comm_call *call)
                            : comm_eager_received(&state->eager, COMM_STAR_ROOT);
     TRY(comm_star_gather(&state->eager, ctx, call, call->in, (int64_t)bytes, &wait)); /* 1. */
     if (is_root) {                                                                    /* 2. */
-        gather_sources(state, call->in);
+        list_sources(state, call->in);
         sum_sources(state, ctx, call->dtype, result, call->elems);
     }
     TRY(comm_star_scatter(&state->eager, ctx, (int64_t)bytes, &wait)); /* 3. */
@@ -308,7 +308,7 @@ static enum status all_reduce(struct comm_ctx *ctx, const struct comm_call *call
         return run_star(ctx, call);
     if (bytes <= state->eager_max) {
         TRY(run_small(ctx, call, call->in, 0, bytes));
-        gather_sources(state, call->in);
+        list_sources(state, call->in);
         sum_sources(state, ctx, call->dtype, call->out, call->elems);
         return ST_OK;
     }

@@ -70,9 +70,9 @@ static enum status lay_out(struct comm_two_level *two_level, const struct comm_c
     return ST_OK;
 }
 
-/* Uses this rank's part, which is finished already, in place, or copies it to its place in the
+/* Uses this rank's part, which is finished already, in place, or copies it to its range in the
  * rail. */
-static void take_own(struct comm_two_level *two_level, const struct comm_call *call)
+static void copy_own_part(struct comm_two_level *two_level, const struct comm_call *call)
 {
     const int64_t bytes =
         two_level->rail_parts[two_level->node].elems * (int64_t)dtype_bytes(call->dtype);
@@ -114,7 +114,7 @@ enum status comm_two_level_run(struct comm_two_level *two_level, const struct co
     two_level->own =
         two_level->finished + two_level->rail_parts[two_level->node].first * elem_bytes;
     if (call->kind == COMM_CALL_ALL_GATHER)
-        take_own(two_level, call);
+        copy_own_part(two_level, call);
     if (call->kind == COMM_CALL_REDUCE_SCATTER)
         base.own_out = call->out;
     else {

@@ -23,7 +23,7 @@
 
 struct comm_two_level;
 
-/* The part of a call inside one node. `base`: sequence, poll and arg of its pipelines. */
+/* The part of a call inside one node. `base`: sequence, poll and arg of its chunked calls. */
 struct comm_two_level_ops {
     bool wants_whole_rail; /* gather reads this rank's own part in the rail, not at ->own */
     /* reduce — writes the node's sums of this worker's rail to two_level->rail, as dtype_out. */

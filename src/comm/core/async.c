@@ -55,7 +55,7 @@ void comm_async_close(struct comm_async *async)
     free(async);
 }
 
-bool comm_async_takes(const struct comm *comm, const struct comm_call *call)
+bool comm_async_can_run(const struct comm *comm, const struct comm_call *call)
 {
     return comm->root->async != NULL && call->elems > 0 &&
            staging_is_direct(comm->root->staging, call);

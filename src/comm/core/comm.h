@@ -3,7 +3,8 @@
  *
  * Words
  *   rank         one worker of the job: a process with one device
- *   node, local  position of a rank: rank = node · locals + local. Every node has `locals` workers.
+ *   place        position of a rank: its node, and its number `local` in the node;
+ *                rank = node · locals + local. Every node has `locals` workers.
  *   comm         this rank's handle for a group of ranks, as ncclComm_t is in NCCL
  *   transport    the implementation that moves the bytes (enum comm_kind)
  *   generation   one set of processes that train together, and its number; the next generation

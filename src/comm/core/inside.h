@@ -76,12 +76,12 @@ int64_t comm_run_poll_queued(void *root, int64_t started);
 /* ---- calls that the device executes (async.c) ----
  *
  * A transport with about.stream puts calls there, and the queue thread watches them. All functions
- * but _open, _close, _takes and _stream_wait run on that thread. ---- */
+ * but _open, _close, _can_run and _stream_wait run on that thread. ---- */
 struct comm_async *comm_async_open(void);
 void comm_async_close(struct comm_async *async); /* accepts NULL */
-/* comm_async_takes — returns true if the call can be put on the stream as it is: it needs no
+/* comm_async_can_run — returns true if the call can be put on the stream as it is: it needs no
  * staging and has data to move. */
-bool comm_async_takes(const struct comm *comm, const struct comm_call *call);
+bool comm_async_can_run(const struct comm *comm, const struct comm_call *call);
 /* comm_async_run — puts the call of a ticket on the stream. Waits only until it is there, and
  * watches the earlier calls meanwhile. */
 void comm_async_run(struct comm *comm, const struct comm_call *call, int64_t ticket);

@@ -19,7 +19,7 @@ struct part_extent {
 struct part_extent part_extent(int64_t elems, int parts_n, int part_i);
 
 /* part_rail — packs the parts of rail `local` one after the other. A rail is the ranks with the
- * same local number, one on each node. out[node] is the place of that node's part. Returns the
+ * same local number, one on each node. out[node] is the range of that node's part. Returns the
  * number of elements of all parts together. */
 int64_t part_rail(int64_t elems, int nodes, int locals, int local, struct part_extent *out);
 

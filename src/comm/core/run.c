@@ -129,7 +129,7 @@ static _Thread_local struct dev_event *job_event;
 void comm_run_queued(struct comm_queue_item *item)
 {
     struct comm_root *root = item->comm->root;
-    if (item->job == NULL && comm_async_takes(item->comm, &item->call)) {
+    if (item->job == NULL && comm_async_can_run(item->comm, &item->call)) {
         comm_async_run(item->comm, &item->call, item->ticket);
         return;
     }

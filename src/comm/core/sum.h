@@ -42,7 +42,7 @@ void sum_copy(void *out, const void *in, int64_t bytes, bool is_nt);
  * nodes. So
  *   - the sum of a node's workers is a subtree;
  *   - a power of two of ranks is a perfect tree;
- *   - the sum of an element does not depend on its place in the buffer. */
+ *   - the sum of an element does not depend on its position in the buffer. */
 
 /* sum_tree_shape — returns the nodes and workers per node that `ranks` form among themselves (n,
  * ascending; rank = node · locals + local). Unequal numbers of workers on the nodes count as n

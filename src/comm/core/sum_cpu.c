@@ -140,7 +140,7 @@ static int64_t sum_few(const struct sum_args *a)
 }
 
 /* Sets sum (n) to f16 numbers, or adds them; levels 3 and 4 and NEON have instructions for them. */
-static void take_f16(float *restrict to, const uint16_t *restrict from, int64_t n, bool is_first)
+static void add_f16(float *restrict to, const uint16_t *restrict from, int64_t n, bool is_first)
 {
     int64_t j = 0;
 #if CPU_ISA >= 3
@@ -173,7 +173,7 @@ static void add_source(struct sum_work *w, void *sum, int s, bool is_first)
         for (int64_t j = 0; j < n; j++)
             to[j] = is_first ? from[j] : to[j] + from[j];
     } else if (w->a->dtype_in == DTYPE_F16) {
-        take_f16(sum, (const uint16_t *)w->a->in[s] + w->i, n, is_first);
+        add_f16(sum, (const uint16_t *)w->a->in[s] + w->i, n, is_first);
     } else {
         float *restrict to = sum;
         const uint16_t *restrict from = (const uint16_t *)w->a->in[s] + w->i;

@@ -101,10 +101,10 @@ enum status comm_nccl_open_end(struct comm_ctx *ctx, const void *addresses, cons
 
 /* Allocates by ncclMemAlloc, which rounds up, and logs the increase, as far as other processes do
  * not disturb the measurement. */
-static bool take_memory(const struct nccl_lib *nccl, struct dev *dev, int64_t bytes, void **out)
+static bool allocate_memory(const struct nccl_lib *nccl, struct dev *dev, int64_t bytes, void **out)
 {
     struct dev_info before, after;
-    char asked[32], took[32];
+    char asked[32], grown[32];
     dev_info(dev, &before);
     if (nccl->ncclMemAlloc(out, (size_t)bytes) != NCCL_SUCCESS)
         return false;
@@ -113,7 +113,7 @@ static bool take_memory(const struct nccl_lib *nccl, struct dev *dev, int64_t by
         LOG_DEBUG(
             "NCCL's allocator: %s asked for, %s taken",
             text_format_bytes(asked, sizeof asked, (double)bytes),
-            text_format_bytes(took, sizeof took, (double)(before.free_bytes - after.free_bytes)));
+            text_format_bytes(grown, sizeof grown, (double)(before.free_bytes - after.free_bytes)));
     return true;
 }
 
@@ -127,10 +127,10 @@ enum status comm_nccl_open_alloc(struct comm_ctx *ctx, int64_t bytes, void **out
         return ST_OK;
     TRY(dev_make_current(ctx->config.dev));
     struct comm_nccl_memory *memory = memory_new(1, sizeof *memory);
-    bool is_taken = take_memory(nccl, ctx->config.dev, bytes, &memory->data);
-    enum status st = is_taken ? dev_adopt(ctx->config.dev, memory->data, (size_t)bytes) : ST_OK;
-    if (!is_taken || st != ST_OK) {
-        if (is_taken)
+    bool is_allocated = allocate_memory(nccl, ctx->config.dev, bytes, &memory->data);
+    enum status st = is_allocated ? dev_adopt(ctx->config.dev, memory->data, (size_t)bytes) : ST_OK;
+    if (!is_allocated || st != ST_OK) {
+        if (is_allocated)
             (void)nccl->ncclMemFree(memory->data);
         free(memory);
         return st;

@@ -203,8 +203,8 @@ enum status shm_barrier_join(struct shm_barrier *barrier, struct comm_ctx *ctx, 
                                    *in = &barrier->channels[r * barrier->n + barrier->rank];
         atomic_store_explicit(&out->posted, 0, memory_order_relaxed);
         atomic_store_explicit(&out->posted_sleepers, 0, memory_order_relaxed);
-        atomic_store_explicit(&in->taken, 0, memory_order_relaxed);
-        atomic_store_explicit(&in->taken_sleepers, 0, memory_order_relaxed);
+        atomic_store_explicit(&in->consumed, 0, memory_order_relaxed);
+        atomic_store_explicit(&in->consumed_sleepers, 0, memory_order_relaxed);
     }
     atomic_store_explicit(&mine->tag, tag, memory_order_release);
     for (int r = 0; r < barrier->n; r++)
@@ -319,7 +319,7 @@ enum status shm_barrier_send(struct shm_barrier *barrier, struct comm_ctx *ctx,
     uint64_t where = bytes > barrier->chunk_bytes ? offset_of(barrier, call->in, bytes) : 0;
     do {
         uint32_t posted = atomic_load_explicit(&channel->posted, memory_order_relaxed) + 1;
-        TRY(wait_for(barrier, ctx, &channel->taken, posted - 2, &channel->taken_sleepers));
+        TRY(wait_for(barrier, ctx, &channel->consumed, posted - 2, &channel->consumed_sleepers));
         int64_t chunk = chunk_from(barrier, at, bytes);
         channel->descriptor[posted & 1] =
             (struct shm_barrier_descriptor){.header = transport_header(call), .in = where};
@@ -328,7 +328,7 @@ enum status shm_barrier_send(struct shm_barrier *barrier, struct comm_ctx *ctx,
                    (const char *)call->in + at, (size_t)chunk);
         publish_word(&channel->posted, posted, &channel->posted_sleepers);
         if (where != 0)
-            return wait_for(barrier, ctx, &channel->taken, posted, &channel->taken_sleepers);
+            return wait_for(barrier, ctx, &channel->consumed, posted, &channel->consumed_sleepers);
         at += chunk;
     } while (at < bytes);
     return ST_OK;
@@ -341,9 +341,9 @@ enum status shm_barrier_recv(struct shm_barrier *barrier, struct comm_ctx *ctx,
     barrier->awaited = call->peer;
     int64_t bytes = transport_bytes(call), at = 0;
     do {
-        uint32_t taken = atomic_load_explicit(&channel->taken, memory_order_relaxed) + 1;
-        TRY(wait_for(barrier, ctx, &channel->posted, taken, &channel->posted_sleepers));
-        const struct shm_barrier_descriptor *descriptor = &channel->descriptor[taken & 1];
+        uint32_t consumed = atomic_load_explicit(&channel->consumed, memory_order_relaxed) + 1;
+        TRY(wait_for(barrier, ctx, &channel->posted, consumed, &channel->posted_sleepers));
+        const struct shm_barrier_descriptor *descriptor = &channel->descriptor[consumed & 1];
         TRY(transport_check_header(ctx, call->peer, &descriptor->header));
         int64_t chunk = chunk_from(barrier, at, bytes);
         if (descriptor->in != 0) {
@@ -352,10 +352,10 @@ enum status shm_barrier_recv(struct shm_barrier *barrier, struct comm_ctx *ctx,
             shm_barrier_read_end(barrier);
             chunk = bytes;
         } else if (chunk > 0) {
-            memcpy((char *)call->out + at, chunk_of(barrier, call->peer, barrier->rank, taken),
+            memcpy((char *)call->out + at, chunk_of(barrier, call->peer, barrier->rank, consumed),
                    (size_t)chunk);
         }
-        publish_word(&channel->taken, taken, &channel->taken_sleepers);
+        publish_word(&channel->consumed, consumed, &channel->consumed_sleepers);
         at += chunk;
     } while (at < bytes);
     return ST_OK;

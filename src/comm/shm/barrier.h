@@ -12,8 +12,8 @@
  * overwrites its values of phase p in phase p+2 has seen all ranks arrive at p+1, so no rank still
  * reads them.
  *
- * The block holds no addresses, so processes may map it at different places. A buffer is identified
- * by its offset from a base address; 0: other ranks cannot see it.
+ * The block holds no addresses, so processes may map it at different addresses. A buffer is
+ * identified by its offset from a base address; 0: other ranks cannot see it.
  *
  * A rank whose call fails sets its `failed` flag. It then waits until no rank is reading buffers,
  * because its own may be freed once the call has returned. */
@@ -61,7 +61,7 @@ struct shm_barrier_peer_ctl {
 /* Messages from one rank to one other: numbers of posted and of received chunks. */
 struct shm_barrier_channel {
     _Alignas(64) _Atomic uint32_t posted, posted_sleepers;
-    _Alignas(64) _Atomic uint32_t taken, taken_sleepers;
+    _Alignas(64) _Atomic uint32_t consumed, consumed_sleepers;
     _Alignas(64) struct shm_barrier_descriptor descriptor[2];
 };
 

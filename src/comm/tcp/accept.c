@@ -104,7 +104,7 @@ static struct tcp_conn *find_awaited(const struct tcp *tcp, int rank)
     return rank > tcp->messenger->rank && conn->peer != NULL && !conn->is_up ? conn : NULL;
 }
 
-static const char *take_hello(struct tcp *tcp, struct tcp_pending *pending)
+static const char *handle_hello(struct tcp *tcp, struct tcp_pending *pending)
 {
     const struct messenger *messenger = tcp->messenger;
     struct tcp_auth_ids ids = {.generation = messenger->mine.generation,
@@ -124,7 +124,7 @@ static const char *take_hello(struct tcp *tcp, struct tcp_pending *pending)
                : "it closed the connection";
 }
 
-static const char *take_proof(struct tcp *tcp, struct tcp_pending *pending)
+static const char *handle_proof(struct tcp *tcp, struct tcp_pending *pending)
 {
     struct tcp_conn *conn = find_awaited(tcp, pending->client);
     uint8_t welcome[TCP_AUTH_WELCOME_BYTES];
@@ -151,7 +151,7 @@ static unsigned progress_pending(struct tcp *tcp, struct tcp_pending *pending, i
     if (received < 0)
         why = "it closed without authenticating";
     else if (received > 0)
-        why = pending->has_hello ? take_proof(tcp, pending) : take_hello(tcp, pending);
+        why = pending->has_hello ? handle_proof(tcp, pending) : handle_hello(tcp, pending);
     else if (now_ns - pending->since_ns > HANDSHAKE_NS)
         why = "it did not authenticate in time";
     if (why != NULL)

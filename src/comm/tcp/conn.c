@@ -190,7 +190,7 @@ bool tcp_conn_is_awaited(const struct tcp_conn *conn)
 
 /* Finds memory for the message in progress: a posted receive, or memory for an unexpected message.
  * false: there is none yet. */
-static bool find_place(struct tcp_conn *conn)
+static bool find_destination(struct tcp_conn *conn)
 {
     const struct tcp_frame_header *head = &conn->head;
     if (conn->has_message)
@@ -258,8 +258,8 @@ static bool end_frame(struct tcp_conn *conn)
     return true;
 }
 
-/* Reads the rest of the frame to its place, and the bytes after it into the buffer. Returns bytes;
- * ≤ 0: nothing now. */
+/* Reads the rest of the frame to its destination, and the bytes after it into the buffer. Returns
+ * bytes; ≤ 0: nothing now. */
 static ssize_t receive_bytes(struct tcp_conn *conn, char *to, size_t missing)
 {
     struct iovec into[2] = {{to, missing},
@@ -273,9 +273,9 @@ static ssize_t receive_bytes(struct tcp_conn *conn, char *to, size_t missing)
     }
     if (n <= 0)
         return n;
-    size_t placed = (size_t)n < missing ? (size_t)n : missing;
-    conn->got += (int64_t)placed;
-    conn->buffer_end += (size_t)n - placed;
+    size_t stored = (size_t)n < missing ? (size_t)n : missing;
+    conn->got += (int64_t)stored;
+    conn->buffer_end += (size_t)n - stored;
     return n;
 }
 
@@ -306,7 +306,7 @@ static bool consume_frame(struct tcp_conn *conn)
 {
     if (!conn->has_head && !next_head(conn))
         return false;
-    if (!find_place(conn))
+    if (!find_destination(conn))
         return false;
     /* Copies the bytes of the frame in progress from the buffer. */
     size_t have = conn->buffer_end - conn->buffer_first,

@@ -94,7 +94,7 @@ static void send_hello(struct tcp_conn *conn)
 
 /* Reads the answer. If it does not authenticate, it comes from another process at the peer's
  * address. */
-static const char *take_answer(struct tcp_conn *conn)
+static const char *handle_answer(struct tcp_conn *conn)
 {
     uint8_t proof[TCP_AUTH_PROOF_BYTES];
     if (!tcp_auth_read_answer(&conn->auth, conn->received))
@@ -106,7 +106,7 @@ static const char *take_answer(struct tcp_conn *conn)
     return NULL;
 }
 
-static const char *take_welcome(struct tcp_conn *conn)
+static const char *handle_welcome(struct tcp_conn *conn)
 {
     int fd = conn->fd;
     if (!tcp_auth_read_welcome(&conn->auth, conn->received))
@@ -124,7 +124,7 @@ static unsigned receive_reply(struct tcp_conn *conn)
                                       is_answer ? TCP_AUTH_ANSWER_BYTES : TCP_AUTH_WELCOME_BYTES);
     const char *why = NULL;
     if (received > 0)
-        why = is_answer ? take_answer(conn) : take_welcome(conn);
+        why = is_answer ? handle_answer(conn) : handle_welcome(conn);
     else if (received < 0)
         why = "it closes connections during the handshake";
     else if (clock_ns() > conn->timer_ns)

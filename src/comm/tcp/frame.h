@@ -2,7 +2,7 @@
  * forged, changed, left out, repeated or moved unnoticed.
  *
  * The header is sealed (message/seal.h). Its readable part has the tag and length of the message,
- * the frame's place in it and the frame's length; its encrypted part has the keyed checksum of the
+ * the frame's offset in it and the frame's length; its encrypted part has the keyed checksum of the
  * frame's content. Its number is the frame's on its connection; both sides count, so it is not
  * sent. Content is not encrypted. A header is authenticated before any of it is used. Must not know
  * sockets. */

@@ -278,7 +278,7 @@ void ucx_message_drop(struct ucx_conn *conn)
 /* ---- in: order ---- */
 
 /* Delivers all kept messages whose turn it is now to their receives. */
-static void take_early(struct ucx_conn *conn)
+static void deliver_early(struct ucx_conn *conn)
 {
     while (conn->early != NULL && conn->early->header.number == conn->in.next) {
         struct ucx_arrival *arrival = conn->early;
@@ -301,7 +301,7 @@ static bool handle_message(struct ucx_conn *conn, const struct ucx_header *heade
     const bool is_early = header->number != conn->in.next;
     struct message_op *op = is_early ? NULL : messenger_queue_take(&conn->posted, header->tag);
     struct ucx_arrival *arrival = op == NULL ? keep_message(header, data, rendezvous) : NULL;
-    bool is_taken = rendezvous != NULL;
+    bool owns_descriptor = rendezvous != NULL;
     if (op == NULL && arrival == NULL) {
         messenger_on_lost(conn->peer, no_memory);
         return false;
@@ -312,15 +312,15 @@ static bool handle_message(struct ucx_conn *conn, const struct ucx_header *heade
             at = &(*at)->next;
         arrival->next = *at;
         *at = arrival;
-        return is_taken;
+        return owns_descriptor;
     }
     conn->in.next++;
     if (op != NULL)
-        is_taken = deliver_message(conn->ucx, op, header, data, rendezvous);
+        owns_descriptor = deliver_message(conn->ucx, op, header, data, rendezvous);
     else
         add_unexpected(conn, arrival);
-    take_early(conn);
-    return is_taken;
+    deliver_early(conn);
+    return owns_descriptor;
 }
 
 static ucs_status_t on_arrival(void *arg, const void *header, size_t header_bytes, void *data,

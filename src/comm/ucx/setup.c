@@ -56,7 +56,7 @@ static bool is_default(const ucp_config_t *config, const char *line)
  * With more ranks, messages from 128 KiB on delay each other (four ranks, 1 MiB: 3.8 ms and more
  * against 3.0). UCX also reads 64 KiB at a time: two ranks needed 92 to 98 µs for 256 KiB; in eager
  * chunks, read 256 KiB at a time, 70 to 72. (bench_ucx, 2 vCPU Intel Xeon, Sapphire Rapids class.)
- * The limit for InfiniBand is right: its messages are written to their place. */
+ * The limit for InfiniBand is right: its messages are written to their destination. */
 static void tune_config(ucp_config_t *config, int64_t eager_bytes)
 {
     char limit[24];

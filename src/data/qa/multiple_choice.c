@@ -77,18 +77,18 @@ void multiple_choice_get(const struct multiple_choice *m, int64_t i,
 /* ---- building ---- */
 
 /* The origin of a question, for messages. */
-struct place {
+struct entry {
     const char *what; /* "question" or "line" */
     int64_t number;
 };
 
-static enum status fail_at(const struct multiple_choice *m, const struct place *at, const char *why)
+static enum status fail_at(const struct multiple_choice *m, const struct entry *at, const char *why)
 {
     return FAIL(ST_BAD_DATA, "%s: %s %lld %s; make the file again", m->config->path, at->what,
                 (long long)at->number, why);
 }
 
-static enum status begin_row(struct multiple_choice *m, const struct place *at, int64_t endings_n,
+static enum status begin_row(struct multiple_choice *m, const struct entry *at, int64_t endings_n,
                              int64_t label)
 {
     if (endings_n < 2 || endings_n > MULTIPLE_CHOICE_ENDINGS_MAX)
@@ -105,7 +105,7 @@ static enum status begin_row(struct multiple_choice *m, const struct place *at, 
 }
 
 /* add_part — turns the last n ids into the context or one ending of the last question. */
-static enum status add_part(struct multiple_choice *m, const struct place *at, int64_t n)
+static enum status add_part(struct multiple_choice *m, const struct entry *at, int64_t n)
 {
     const uint32_t *ids = (const uint32_t *)m->ids.data + (m->ids.n - n);
     if (n == 0)
@@ -146,7 +146,7 @@ static int32_t read_word(struct words *w)
     return value;
 }
 
-static enum status take_ids(struct multiple_choice *m, const struct place *at, struct words *w)
+static enum status read_ids(struct multiple_choice *m, const struct entry *at, struct words *w)
 {
     int64_t n = w->n > 0 ? read_word(w) : 0;
     if (n > w->n)
@@ -157,9 +157,9 @@ static enum status take_ids(struct multiple_choice *m, const struct place *at, s
     return add_part(m, at, n);
 }
 
-static enum status take_question(struct multiple_choice *m, int64_t i, struct words *w)
+static enum status read_question(struct multiple_choice *m, int64_t i, struct words *w)
 {
-    struct place at = {"question", i};
+    struct entry at = {"question", i};
     const struct words begin = *w;
     if (w->n < 6)
         return fail_at(m, &at, "is cut off");
@@ -171,7 +171,7 @@ static enum status take_question(struct multiple_choice *m, int64_t i, struct wo
         return fail_at(m, &at, "has another number");
     TRY(begin_row(m, &at, endings_n, label));
     for (int k = 0; k <= endings_n; k++)
-        TRY(take_ids(m, &at, w));
+        TRY(read_ids(m, &at, w));
     if (bytes != ((begin.n - w->n) * 2 & 65535))
         return fail_at(m, &at, "has another length than it says");
     end_row(m);
@@ -206,7 +206,7 @@ static enum status parse_words(struct multiple_choice *m, const uint8_t *bytes, 
             m->config->path, tokenizer_name(m->config->tokenizer));
     struct words w = {bytes + HEADER_WORDS * 4, ((int64_t)n - HEADER_WORDS * 4) / 2};
     for (int64_t i = 0; i < questions_n; i++)
-        TRY(take_question(m, i, &w));
+        TRY(read_question(m, i, &w));
     if (w.n > 0)
         return FAIL(ST_BAD_DATA, "%s has %lld bytes after its last question, number %d", path,
                     (long long)w.n * 2, questions_n - 1);
@@ -249,7 +249,7 @@ static int64_t label_of(const cJSON *item)
 }
 
 /* check_label — refuses an item that is no label; begin_row refuses numbers out of range. */
-static enum status check_label(const struct multiple_choice *m, const struct place *at,
+static enum status check_label(const struct multiple_choice *m, const struct entry *at,
                                const cJSON *item)
 {
     char *shown;
@@ -269,7 +269,7 @@ static enum status check_label(const struct multiple_choice *m, const struct pla
 }
 
 /* add_text — adds the context, or one ending. */
-static enum status add_text(struct multiple_choice *m, const struct place *at, const char *text,
+static enum status add_text(struct multiple_choice *m, const struct entry *at, const char *text,
                             size_t n, bool is_context)
 {
     const struct tokenizer *tokenizer = m->config->tokenizer;
@@ -284,7 +284,7 @@ static enum status add_text(struct multiple_choice *m, const struct place *at, c
     return add_part(m, at, (int64_t)ids_n);
 }
 
-static enum status add_ending(struct multiple_choice *m, const struct place *at, const cJSON *item)
+static enum status add_ending(struct multiple_choice *m, const struct entry *at, const cJSON *item)
 {
     char text[LINE_BYTES_MAX / 64];
     const char *ending = cJSON_IsString(item) ? item->valuestring : "";
@@ -298,7 +298,7 @@ static enum status add_ending(struct multiple_choice *m, const struct place *at,
     return add_text(m, at, text, n + 1, false);
 }
 
-static enum status add_line(struct multiple_choice *m, const struct place *at, const cJSON *line)
+static enum status add_line(struct multiple_choice *m, const struct entry *at, const cJSON *line)
 {
     const cJSON *context = find_member(line, context_names),
                 *endings = find_member(line, endings_names),
@@ -315,7 +315,7 @@ static enum status add_line(struct multiple_choice *m, const struct place *at, c
 
 static enum status parse_line(struct multiple_choice *m, const char *text, size_t n, int64_t number)
 {
-    struct place at = {"line", number};
+    struct entry at = {"line", number};
     char what[FILE_PATH_MAX + 32];
     cJSON *line;
     if (n > LINE_BYTES_MAX)

@@ -127,8 +127,8 @@ static enum status add_position(const struct squad_reader *r, enum status st)
 
 static bool is_point_start(char c) { return ((unsigned char)c & 0xc0) != 0x80; }
 
-/* place_answer — computes the answer's position; both -1 if the context differs there. */
-static void place_answer(const struct squad_reader *r, int64_t point, struct squad_answer *answer)
+/* find_answer — computes the answer's position; both -1 if the context differs there. */
+static void find_answer(const struct squad_reader *r, int64_t point, struct squad_answer *answer)
 {
     const int64_t n = (int64_t)strlen(answer->text);
     answer->first_bytes = answer->end_bytes = -1;
@@ -176,7 +176,7 @@ static enum status read_answer(struct squad_reader *r, const cJSON *item)
     TRY(get_kept(r, item, "text", &answer->text));
     TRY(json_get_i64(item, "answer_start", -1, INT32_MAX, &point));
     if (point >= 0)
-        place_answer(r, point, answer);
+        find_answer(r, point, answer);
     else
         answer->first_bytes = answer->end_bytes = -1;
     r->answers_n++;
@@ -248,9 +248,9 @@ static enum status read_paragraph(struct squad_reader *r, const cJSON *item)
 
 typedef enum status read_item(struct squad_reader *r, const struct json_item *item);
 
-/* for_each — calls fn for each item of the object's array of this name; *place is its number. */
+/* for_each — calls fn for each item of the object's array of this name; *number is its number. */
 static enum status for_each(struct squad_reader *r, const char *object, size_t n, const char *key,
-                            read_item *fn, int *place)
+                            read_item *fn, int *number)
 {
     struct json_walk members, elements;
     struct json_item item, list = {.value = NULL};
@@ -278,7 +278,7 @@ static enum status for_each(struct squad_reader *r, const char *object, size_t n
         return add_position(r, FAIL(ST_BAD_DATA, "JSON key \"%s\" is %s, expected an array", key,
                                     list.value == NULL ? "missing" : "something else"));
     TRY(json_walk_begin(&elements, list.value, list.value_n, '[', r->name));
-    for (*place = 0;; ++*place) {
+    for (*number = 0;; ++*number) {
         TRY(json_walk_next(&elements, &item, &is_end));
         if (is_end)
             return ST_OK;

@@ -36,7 +36,7 @@ struct squad_example {
 struct squad;
 
 /* squad_parse — parses one document. A pure function, external for tests; name is for messages.
- * Fails ST_BAD_DATA: not JSON, a field missing or of the wrong type (the message has its place),
+ * Fails ST_BAD_DATA: not JSON, a field missing or of the wrong type (the message has its location),
  * no questions, or too many answers that do not match. */
 enum status squad_parse(const char *bytes, size_t n_bytes, const char *name, struct squad **out);
 

@@ -295,7 +295,7 @@ int bpe_finish(struct bpe *bpe, const struct bpe_rules *rules, bool are_made, ui
             missing_n++;
         }
     }
-    bool all = are_made || rules->takes_whole;
+    bool all = are_made || rules->ignores_merges;
     for (size_t i = 0; i <= bpe->words_mask; i++)
         if (bpe->words[i].key.high != 0 && bpe->words[i].id < bpe->size.vocab)
             bpe->words[i].is_direct = all || is_made(bpe, bpe->words[i].id);
@@ -304,8 +304,8 @@ int bpe_finish(struct bpe *bpe, const struct bpe_rules *rules, bool are_made, ui
             bpe->longs[i].is_direct = all || is_made(bpe, bpe->longs[i].id);
     /* SentencePiece's words are long and have punctuation in them. Unknown characters may be fused,
      * so this is done only if each character has bytes. */
-    bpe->splits =
-        bpe->rules.unit == BPE_UNIT_CHARS && bpe->rules.fallback != NULL && !bpe->rules.takes_whole;
+    bpe->splits = bpe->rules.unit == BPE_UNIT_CHARS && bpe->rules.fallback != NULL &&
+                  !bpe->rules.ignores_merges;
     for (uint32_t id = 0; id < bpe->size.vocab + bpe->size.symbols; id++) {
         const uint8_t *p = bpe->blob + bpe->begin[id];
         for (uint32_t i = 1; i < bpe->len[id]; i++) {
@@ -314,9 +314,9 @@ int bpe_finish(struct bpe *bpe, const struct bpe_rules *rules, bool are_made, ui
         }
     }
     /* Everything that the ids of a text depend on. */
-    const uint32_t facts[] = {bpe->size.vocab,        bpe->rules.unit,
-                              bpe->rules.takes_whole, bpe->rules.fallback != NULL,
-                              bpe->rules.unknown,     bpe->rules.fuses_unknown};
+    const uint32_t facts[] = {bpe->size.vocab,           bpe->rules.unit,
+                              bpe->rules.ignores_merges, bpe->rules.fallback != NULL,
+                              bpe->rules.unknown,        bpe->rules.fuses_unknown};
     for (uint32_t id = 0; id < bpe->size.vocab; id++) {
         XXH3_128bits_update(bpe->hash, bpe->len + id, sizeof bpe->len[id]);
         XXH3_128bits_update(bpe->hash, bpe->blob + bpe->begin[id], bpe->len[id]);

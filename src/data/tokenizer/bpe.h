@@ -50,7 +50,7 @@ enum bpe_unit { BPE_UNIT_BYTES, BPE_UNIT_CHARS };
 struct bpe_rules {
     enum bpe_unit unit;
     /* a pre-token that equals a token becomes that token, even if merges do not make it */
-    bool takes_whole;
+    bool ignores_merges;
     /* BPE_UNIT_CHARS: ids of bytes, for characters that are no tokens; NULL: unknown */
     const uint32_t *fallback;
     uint32_t unknown; /* token of a byte or character without a token; BPE_NONE: it is left out */

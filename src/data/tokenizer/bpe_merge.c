@@ -49,12 +49,12 @@ static size_t merge_scan(const struct bpe *bpe, struct bpe_symbol *s, size_t n)
     return n;
 }
 
-/* A long pre-token: its symbols linked by place, and a heap of (rank, place). An entry whose place
+/* A long pre-token: its symbols linked by index, and a heap of (rank, index). An entry whose index
  * has another rank by now is skipped. */
 struct bpe_heap {
     const struct bpe *bpe;
     struct bpe_symbol *s;
-    uint32_t *next, *prev, *rank; /* links and rank of a place; next n: none */
+    uint32_t *next, *prev, *rank; /* links and rank of a symbol; next n: none */
     uint32_t n;
     uint64_t *entry;
     size_t entries;
@@ -77,7 +77,7 @@ static uint64_t heap_pop(struct bpe_heap *heap)
 }
 
 /* Sets the rank of (at, its next); a pair that can merge enters the heap. */
-static void place_rank(struct bpe_heap *heap, uint32_t at)
+static void push_rank(struct bpe_heap *heap, uint32_t at)
 {
     const uint32_t next = heap->next[at];
     heap->rank[at] =
@@ -91,24 +91,24 @@ static void place_rank(struct bpe_heap *heap, uint32_t at)
     }
 }
 
-/* Merges s[0, places) in place and returns how many symbols are left. A merge removes one entry and
- * adds at most two, so `entry` has space for 3 numbers for each place; link has the same. */
-static size_t merge_heap(const struct bpe *bpe, struct bpe_symbol *s, size_t places,
+/* Merges s[0, symbols_n) in place and returns how many symbols are left. A merge removes one entry
+ * and adds at most two, so `entry` has space for 3 numbers for each symbol; link has the same. */
+static size_t merge_heap(const struct bpe *bpe, struct bpe_symbol *s, size_t symbols_n,
                          uint64_t *entry, uint32_t *link)
 {
     struct bpe_heap heap = {.bpe = bpe,
                             .s = s,
                             .next = link,
-                            .prev = link + places,
-                            .rank = link + 2 * places,
-                            .n = (uint32_t)places,
+                            .prev = link + symbols_n,
+                            .rank = link + 2 * symbols_n,
+                            .n = (uint32_t)symbols_n,
                             .entry = entry};
     for (uint32_t i = 0; i < heap.n; i++) {
         heap.next[i] = i + 1;
         heap.prev[i] = i - 1;
     }
     for (uint32_t i = 0; i < heap.n; i++)
-        place_rank(&heap, i);
+        push_rank(&heap, i);
     while (heap.entries > 0) {
         const uint64_t top = heap_pop(&heap);
         if (heap.rank[(uint32_t)top] == (uint32_t)(top >> 32)) {
@@ -119,9 +119,9 @@ static size_t merge_heap(const struct bpe *bpe, struct bpe_symbol *s, size_t pla
             heap.next[at] = heap.next[gone];
             if (heap.next[at] < heap.n)
                 heap.prev[heap.next[at]] = at;
-            place_rank(&heap, at);
+            push_rank(&heap, at);
             if (at > 0)
-                place_rank(&heap, heap.prev[at]);
+                push_rank(&heap, heap.prev[at]);
         }
     }
     size_t left = 0;

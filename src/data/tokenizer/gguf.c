@@ -97,7 +97,7 @@ static enum status open_bytes(struct gguf_reader *r, struct tokenizer **out)
                     r->from->name, r->from->pre);
     r->added = memory_new(TOKENIZER_ADDED_MAX, sizeof *r->added);
     const struct bpe_rules rules = {
-        .unit = BPE_UNIT_BYTES, .takes_whole = kind->takes_whole, .unknown = BPE_NONE};
+        .unit = BPE_UNIT_BYTES, .ignores_merges = kind->ignores_merges, .unknown = BPE_NONE};
     struct bpe_size size = {.vocab = (uint32_t)r->from->n};
     uint8_t missing;
     for (size_t i = 0; i < r->from->n; i++)

@@ -28,7 +28,7 @@ struct tokenizer_gguf {
 struct tokenizer_gguf_kind {
     const char *pre;
     enum pretoken_kind kind;
-    bool takes_whole, is_nfc;
+    bool ignores_merges, is_nfc;
 };
 const struct tokenizer_gguf_kind *tokenizer_gguf_kind(const char *pre); /* NULL: an unknown name */
 

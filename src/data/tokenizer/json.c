@@ -381,7 +381,7 @@ static enum status finish_bpe(struct json_reader *r)
 {
     struct bpe_rules rules = {.unit = r->rules.is_byte_level ? BPE_UNIT_BYTES : BPE_UNIT_CHARS,
                               .unknown = BPE_NONE,
-                              .takes_whole = is_word(r->whole, "true"),
+                              .ignores_merges = is_word(r->whole, "true"),
                               .fallback = r->has_fallback ? r->byte_id : NULL,
                               .fuses_unknown = is_word(r->fuses, "true")};
     uint8_t missing;

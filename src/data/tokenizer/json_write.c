@@ -227,7 +227,7 @@ static enum status add_merges(const struct writer *w)
     return ST_OK;
 }
 
-static enum status add_model(const struct writer *w, bool takes_whole)
+static enum status add_model(const struct writer *w, bool ignores_merges)
 {
     bool has_bytes;
     /* Finds the piece for unknown text, and tests for pieces of bytes. */
@@ -247,7 +247,7 @@ static enum status add_model(const struct writer *w, bool takes_whole)
              ", \"continuing_subword_prefix\": null, \"end_of_word_suffix\": null, \"fuse_unk\": "
              "%s, \"byte_fallback\": %s, \"ignore_merges\": %s,\n",
              w->is_pieces ? "true" : "false", w->is_pieces && has_bytes ? "true" : "false",
-             takes_whole ? "true" : "false");
+             ignores_merges ? "true" : "false");
     const char *between = "";
     text_add(w->out, "\"vocab\": {");
     for (uint32_t id = 0; id < w->from->n; id++) {
@@ -301,7 +301,7 @@ static enum status write_all(struct writer *w)
     } else
         TRY(add_byte_rules(w, kind));
     TRY(add_begin(w));
-    return add_model(w, !w->is_pieces && kind->takes_whole);
+    return add_model(w, !w->is_pieces && kind->ignores_merges);
 }
 
 enum status tokenizer_json_write(const struct tokenizer_gguf *from, struct text *out)

@@ -134,7 +134,7 @@ static void add_special(struct tiktoken_reader *r, uint32_t id, const char *text
 static enum status build_bpe(struct tiktoken_reader *r, const char *bytes, size_t n)
 {
     const struct bpe_rules rules = {
-        .unit = BPE_UNIT_BYTES, .takes_whole = true, .unknown = BPE_NONE};
+        .unit = BPE_UNIT_BYTES, .ignores_merges = true, .unknown = BPE_NONE};
     const struct bpe_size size = {.vocab = r->kind->vocab, .bytes = n + sizeof r->text};
     uint8_t missing;
     r->bpe = bpe_new(&size);

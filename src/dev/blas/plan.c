@@ -247,8 +247,8 @@ int blas_plan_candidates(struct blas *b, const struct cuda *cuda, const struct b
     return kept;
 }
 
-bool blas_plan_take(struct blas *b, const struct cuda *cuda, const struct blas_shape *shape,
-                    const struct blas_tuned *tuned)
+bool blas_plan_set(struct blas *b, const struct cuda *cuda, const struct blas_shape *shape,
+                   const struct blas_tuned *tuned)
 {
     cublasLtMatmulAlgo_t algo;
     struct plan *p = NULL;

@@ -80,9 +80,9 @@ void blas_plan_table(struct blas *b, const char *table);
  * returns their number. */
 int blas_plan_candidates(struct blas *b, const struct cuda *cuda, const struct blas_shape *shape,
                          struct blas_tuned *out, int most);
-/* blas_plan_take — makes the plan of this shape use this algorithm from now on; false: the library
+/* blas_plan_set — makes the plan of this shape use this algorithm from now on; false: the library
  * refuses it. */
-bool blas_plan_take(struct blas *b, const struct cuda *cuda, const struct blas_shape *shape,
-                    const struct blas_tuned *tuned);
+bool blas_plan_set(struct blas *b, const struct cuda *cuda, const struct blas_shape *shape,
+                   const struct blas_tuned *tuned);
 
 #endif

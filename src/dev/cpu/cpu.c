@@ -189,7 +189,7 @@ static void cpu_info(const struct dev *dev, struct dev_info *out)
     int threads_n = thread_pool_threads(dev->cpu.pool);
     *out = (struct dev_info){.kind = DEV_KIND_CPU,
                              .free_bytes = -1,
-                             .taken_bytes = -1,
+                             .allocated_bytes = -1,
                              .peak_flops = dev->peak_flops,
                              .threads_n = threads_n};
     int64_t pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGESIZE);

@@ -108,7 +108,7 @@ static enum status zero_memory(void *data, size_t bytes)
     return error == cudaSuccess ? ST_OK : dev_cuda_error_fail(error, "zeroing new memory");
 }
 
-static enum status take_zeroed(const struct dev *dev, size_t bytes, void **out)
+static enum status allocate_zeroed(const struct dev *dev, size_t bytes, void **out)
 {
     char text[32];
     void *data = NULL;
@@ -134,7 +134,7 @@ static enum status take_zeroed(const struct dev *dev, size_t bytes, void **out)
 static enum status allocate_range(struct dev *dev, struct cuda_ranges *to, size_t bytes, void **out)
 {
     void *data = NULL;
-    TRY(take_zeroed(dev, bytes, &data));
+    TRY(allocate_zeroed(dev, bytes, &data));
     add_range(dev, to, data, bytes);
     *out = data;
     return ST_OK;
@@ -147,8 +147,8 @@ static enum status cuda_alloc(struct dev *dev, size_t bytes, void **out)
 
 static void cuda_free(struct dev *dev, void *data, size_t bytes)
 {
-    size_t taken = drop_range(dev, &dev->own, data);
-    ASSERTF(taken == (bytes ? bytes : 1), "%p: %zu bytes, taken %zu", data, bytes, taken);
+    size_t released = drop_range(dev, &dev->own, data);
+    ASSERTF(released == (bytes ? bytes : 1), "%p: %zu bytes, released %zu", data, bytes, released);
     (void)cudaFree(data); /* a fault was reported before */
 }
 
@@ -162,8 +162,8 @@ static enum status cuda_adopt(struct dev *dev, void *data, size_t bytes)
 
 static void cuda_disown(struct dev *dev, void *data)
 {
-    size_t taken = drop_range(dev, &dev->own, data);
-    ASSERTF(taken > 0, "%p was not adopted", data);
+    size_t released = drop_range(dev, &dev->own, data);
+    ASSERTF(released > 0, "%p was not adopted", data);
 }
 
 static enum status cuda_make_current(struct dev *dev)
@@ -184,8 +184,8 @@ static enum status cuda_pin(struct dev *dev, size_t bytes, void **out)
 
 static void cuda_unpin(struct dev *dev, void *data)
 {
-    size_t taken = drop_range(dev, &dev->pinned, data);
-    ASSERTF(taken > 0, "%p was not pinned here", data);
+    size_t released = drop_range(dev, &dev->pinned, data);
+    ASSERTF(released > 0, "%p was not pinned here", data);
     (void)cudaFreeHost(data);
 }
 
@@ -214,7 +214,7 @@ static void get_info(const struct dev *dev, struct dev_info *out)
     *out = (struct dev_info){.kind = DEV_KIND_CUDA,
                              .memory_bytes = (int64_t)prop->totalGlobalMem,
                              .free_bytes = is_known ? (int64_t)free_bytes : -1,
-                             .taken_bytes =
+                             .allocated_bytes =
                                  sum_ranges(dev, &dev->own) + sum_ranges(dev, &dev->scratch),
                              .scratch_bytes = (int64_t)CUDA_SCRATCH_BYTES,
                              .granularity_bytes = dev_cuda_driver_granularity(dev->device_i),
@@ -361,8 +361,8 @@ static enum status cuda_sync(struct stream *s)
 
 static enum status submit_work(struct stream *s, enum cuda_work work, void *args, size_t bytes)
 {
-    return dev_cuda_graph_gathers(s) ? dev_cuda_graph_add(s, work, args, bytes)
-                                     : dev_cuda_do(s, work, args);
+    return dev_cuda_graph_is_recording(s) ? dev_cuda_graph_add(s, work, args, bytes)
+                                          : dev_cuda_do(s, work, args);
 }
 
 static enum status cuda_copy(struct stream *s, void *dst, const void *src, size_t bytes)
@@ -388,7 +388,7 @@ static enum status cuda_copy(struct stream *s, void *dst, const void *src, size_
     return ST_OK;
 }
 
-/* A copy to pageable memory could neither be gathered nor be valid after dev_event_sync. */
+/* A copy to pageable memory could neither be recorded nor be valid after dev_event_sync. */
 static enum status cuda_read_async(struct stream *s, void *pinned, const void *src, size_t bytes)
 {
     ASSERT(is_on_device(s->head.dev, src) && is_in(s->head.dev, &s->head.dev->pinned, pinned));
@@ -408,7 +408,7 @@ static enum status cuda_fill(struct stream *s, void *dst, int byte, size_t bytes
 
 static void *cuda_stream_handle(struct stream *s)
 {
-    ASSERT(!s->graphs); /* another library would overtake gathered work */
+    ASSERT(!s->graphs); /* another library would overtake recorded work */
     return s->stream;
 }
 
@@ -421,7 +421,7 @@ static enum status cuda_stream_wait_stream(struct stream *waiting, struct stream
 
 /* ---- operations ---- */
 
-/* Checks an operation, then submits or gathers it. Gathered arguments are compared as bytes, so the
+/* Checks an operation, then submits or records it. Recorded arguments are compared as bytes, so the
  * padding between members must be zero. matmul_*: through cuBLASLt if it can, else by the
  * kernel. */
 #if __has_builtin(__builtin_clear_padding)

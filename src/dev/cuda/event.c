@@ -1,5 +1,5 @@
 /* dev_cuda_event — events of the CUDA device: recorded in a stream, awaited by other streams or by
- * the host. A stream that gathers work gathers the record too (cuda/graph.c). Must not know the
+ * the host. A stream that records work records the event too (cuda/graph.c). Must not know the
  * purpose of a wait. */
 #include "dev/cuda/internal.h"
 
@@ -27,7 +27,7 @@ enum status dev_cuda_event_record(struct stream *s, struct dev_event **event)
         TRY(create_event(s->head.dev, event));
     (*event)->stream = s;
     (*event)->number = 0;
-    if (dev_cuda_graph_gathers(s))
+    if (dev_cuda_graph_is_recording(s))
         return dev_cuda_graph_record(s, *event);
     CUDA_CHECK(cudaEventRecord((*event)->event, s->stream));
     return ST_OK;

@@ -1,4 +1,4 @@
-/* dev_cuda_graph — a stream that gathers its work, and submits the same work again as one CUDA
+/* dev_cuda_graph — a stream that records its work, and submits the same work again as one CUDA
  * graph. Must not know the purpose of the work.
  *
  * Design. The host runs every step from its first to its last call, but work for the stream is
@@ -81,7 +81,7 @@ struct cached_list {
 
 struct cuda_graphs {
     struct dev *dev;
-    struct work_list list;         /* the gathered work */
+    struct work_list list;         /* the recorded work */
     union work_args few[WORK_FEW]; /* the arguments of its first entries, with their step scalars */
     struct dev_event *event;       /* recorded at the end of the current list; NULL: none */
     struct step_scalars scalars[SCALARS_MAX], *scalars_device;
@@ -92,7 +92,7 @@ struct cuda_graphs {
     int64_t cached_work_n;
     int64_t submitted_n; /* lists longer than WORK_FEW, so far */
     bool is_refused, is_reported;
-    bool is_submitting; /* meanwhile the stream gathers nothing */
+    bool is_submitting; /* meanwhile the stream records nothing */
 };
 
 /* ---- open, close ---- */
@@ -131,7 +131,7 @@ void dev_cuda_graph_close(struct cuda_graphs *g)
     free(g);
 }
 
-/* ---- gathering ---- */
+/* ---- recording ---- */
 
 /* Returns the address of the pointer to an optimiser's spans in the arguments, and their number;
  * NULL: other work. The spans belong to the caller. */
@@ -180,7 +180,7 @@ enum status dev_cuda_graph_record(struct stream *s, struct dev_event *event)
     return ST_OK;
 }
 
-bool dev_cuda_graph_gathers(const struct stream *s)
+bool dev_cuda_graph_is_recording(const struct stream *s)
 {
     return s->graphs && !s->graphs->is_submitting;
 }

@@ -47,9 +47,9 @@ struct pinned_ring {
     char *pinned; /* RING_SLOTS · RING_SLOT_BYTES, then *reached */
     struct ring_slot slot[RING_SLOTS];
     int next;
-    /* Numbers of the gathered event records of this stream (struct dev_event). */
-    volatile uint64_t *reached; /* the newest record that the device has passed */
-    uint64_t recorded;          /* the newest record that was gathered */
+    /* Numbers of the events in the recorded work of this stream (struct dev_event). */
+    volatile uint64_t *reached; /* the newest event that the device has passed */
+    uint64_t recorded;          /* the newest event that was recorded */
 };
 enum status dev_cuda_ring_open(struct pinned_ring *ring);
 /* Accepts a zeroed ring. The stream's work is done. */
@@ -94,7 +94,7 @@ bool dev_cuda_driver_fits(size_t cudart_version, char *why, size_t cap);
  * not report it. */
 int64_t dev_cuda_driver_granularity(int device_i);
 
-/* Work that a stream can gather (cuda/graph.c): operations, fills and copies within the device,
+/* Work that a stream can record (cuda/graph.c): operations, fills and copies within the device,
  * reads into pinned memory, and records of events. */
 #define CUDA_WORK(name) CUDA_WORK_##name,
 enum cuda_work {
@@ -124,14 +124,14 @@ enum status dev_cuda_do(struct stream *s, enum cuda_work work, const void *args)
 /* An event, and the stream in which it was last recorded.
  *
  * CUDA does not document whether an event that a graph records can be reported as reached because
- * of an earlier launch of that graph. So a gathered record has a number, which the stream copies to
- * ring.reached just before it. dev_cuda_event_sync compares: if the number is missing, it waits for
- * the whole stream. */
+ * of an earlier launch of that graph. So an event that is recorded with other work has a number,
+ * which the stream copies to ring.reached just before it. dev_cuda_event_sync compares: if the
+ * number is missing, it waits for the whole stream. */
 struct dev_event {
     struct dev_event_head head;
     cudaEvent_t event;
     struct stream *stream;
-    uint64_t number; /* number of a gathered record; 0: it was recorded immediately */
+    uint64_t number; /* its number in the recorded work; 0: it was recorded immediately */
 };
 /* These functions are the entries of struct dev_async_ops. */
 enum status dev_cuda_event_record(struct stream *s, struct dev_event **event);
@@ -157,22 +157,22 @@ enum status dev_cuda_attention_bwd_apart(struct stream *s, const void *args, boo
 void dev_cuda_attention_close(struct cuda_attention *x);
 
 struct cuda_graphs;
-/* dev_cuda_graph_open — makes the stream gather its work from now on; allocates device memory for
+/* dev_cuda_graph_open — makes the stream record its work from now on; allocates device memory for
  * SCALARS_MAX struct step_scalars. */
 enum status dev_cuda_graph_open(struct stream *s);
 /* dev_cuda_graph_close — accepts NULL; drops work that was not flushed. */
 void dev_cuda_graph_close(struct cuda_graphs *g);
-/* dev_cuda_graph_add — gathers one piece of work. args are copied; their padding must be zero,
+/* dev_cuda_graph_add — records one piece of work. args are copied; their padding must be zero,
  * because lists are compared as bytes. */
 enum status dev_cuda_graph_add(struct stream *s, enum cuda_work work, void *args, size_t bytes);
-/* dev_cuda_graph_record — gathers the record of an event. At the end of a list it is recorded after
- * the list, outside of its graph; in the middle it is a node of the graph. */
+/* dev_cuda_graph_record — adds an event to the recorded work. At the end of a list it is recorded
+ * after the list, outside of its graph; in the middle it is a node of the graph. */
 enum status dev_cuda_graph_record(struct stream *s, struct dev_event *event);
-/* dev_cuda_graph_flush — submits the gathered work; without gathering it does nothing. */
+/* dev_cuda_graph_flush — submits the recorded work; does nothing if s does not record. */
 enum status dev_cuda_graph_flush(struct stream *s);
-/* dev_cuda_graph_gathers — returns true if s gathers, and is not just submitting the gathered
- * work. */
-bool dev_cuda_graph_gathers(const struct stream *s);
+/* dev_cuda_graph_is_recording — returns true if s records work, and is not just submitting the
+ * recorded work. */
+bool dev_cuda_graph_is_recording(const struct stream *s);
 
 /* dev_cuda_scalars_take — moves the numbers that change from step to step out of the arguments;
  * returns false if there are none. */
@@ -180,7 +180,7 @@ bool dev_cuda_scalars_take(enum cuda_work work, void *args, struct step_scalars 
 
 struct cuda_times;
 /* dev_cuda_times_open — measures the time of each operation of the stream from now on; the stream
- * does not gather. */
+ * does not record. */
 void dev_cuda_times_open(struct stream *s);
 /* dev_cuda_times_close — logs the table; accepts NULL. The stream's work is done. */
 void dev_cuda_times_close(struct cuda_times *t);

@@ -100,7 +100,7 @@ static enum status finish_overlapping(struct pinned_ring *ring, const char *at, 
 
 /* Finds space for n bytes to the device: after the data of the newest slot, so that many small
  * copies do not use up the ring; else a new slot. *at_out: the offset in the slot. */
-static enum status take_in(struct pinned_ring *ring, size_t n, int *out, size_t *at_out)
+static enum status find_space(struct pinned_ring *ring, size_t n, int *out, size_t *at_out)
 {
     int newest = (ring->next + RING_SLOTS - 1) % RING_SLOTS;
     const struct ring_slot *slot = &ring->slot[newest];
@@ -120,7 +120,7 @@ enum status dev_cuda_ring_in(struct pinned_ring *ring, cudaStream_t stream, void
     for (size_t done = 0; done < bytes; done += RING_SLOT_BYTES) {
         int i;
         size_t at, n = bytes - done < RING_SLOT_BYTES ? bytes - done : RING_SLOT_BYTES;
-        TRY(take_in(ring, n, &i, &at));
+        TRY(find_space(ring, n, &i, &at));
         char *from = slot_data(ring, i) + at;
         memcpy(from, (const char *)src + done, n);
         CUDA_CHECK(cudaMemcpyAsync((char *)dst + done, from, n, cudaMemcpyHostToDevice, stream));

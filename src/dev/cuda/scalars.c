@@ -1,4 +1,4 @@
-/* dev_cuda_scalars — moves the numbers that change from step to step out of gathered work; kernels
+/* dev_cuda_scalars — moves the numbers that change from step to step out of recorded work; kernels
  * and events then read them from a block on the device (kernels/step_scalars.h). Must not know
  * where that block is. */
 #include "dev/cuda/internal.h"

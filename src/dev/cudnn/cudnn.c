@@ -179,7 +179,7 @@ static enum status make_plan(const struct cudnn *c, const struct cuda *cuda,
         int64_t n = (int64_t)((double)shape->b * (double)cuda->scratch_bytes / bytes);
         search->fit_n = n < 1 ? 1 : n < shape->b ? n : shape->b - 1;
     } else if (p->is_too_large) {
-        *search = (struct search){.first = p->place, .fit_n = most};
+        *search = (struct search){.first = p->proposal, .fit_n = most};
     }
     /* The reason of a plan that could not be made, with cuDNN's own words. */
     char words[160] = "";
@@ -352,7 +352,7 @@ static enum status run_attention(struct cudnn *c, const struct cuda *cuda,
         text_format(
             c->how, sizeof c->how,
             "engine %lld, number %lld of %lld proposed, %lld samples at once, %s of workspace",
-            (long long)choice->each->engine, (long long)choice->each->place,
+            (long long)choice->each->engine, (long long)choice->each->proposal,
             (long long)choice->each->proposed, (long long)choice->each->shape.b,
             text_format_bytes(bytes, sizeof bytes, (double)choice->each->workspace_bytes));
     }

@@ -17,13 +17,13 @@
  * sum adds the gradients of these H/K heads. */
 enum form { QUERIES, KEYS, KEYS_TURNED, DENSE, BY_HEAD, ROWS, SCORES, SCORES_TURNED, NUMBER };
 enum type { IO, F32, I32, YES };
-enum place { STORED, VIRTUAL, HOST };
+enum storage { STORED, VIRTUAL, HOST };
 
 struct row {
     int id;
     enum form form;
     enum type type;
-    enum place place;
+    enum storage storage;
 };
 /* in: the operands, 0: none; the last of a select is the condition. mode: the function of a
  * pointwise operation or a reduction. axis: the axis of an index. */
@@ -231,12 +231,12 @@ static void form_of(const struct cudnn_shape *s, enum form form, int64_t *dims, 
 static bool add_tensor(struct build *b, const struct row *r)
 {
     dnn_desc *out = &b->tensors[r->id];
-    int64_t dims[RANK], strides[RANK], id = r->id, align = r->place == HOST ? 4 : 16;
+    int64_t dims[RANK], strides[RANK], id = r->id, align = r->storage == HOST ? 4 : 16;
     static const int types[] = {0, DNN_DATA_FLOAT, DNN_DATA_INT32, DNN_DATA_BOOLEAN};
     int type = r->type != IO               ? types[r->type]
                : b->s->dtype == DTYPE_BF16 ? DNN_DATA_BFLOAT16
                                            : DNN_DATA_HALF;
-    bool is_virtual = r->place == VIRTUAL, is_host = r->place == HOST;
+    bool is_virtual = r->storage == VIRTUAL, is_host = r->storage == HOST;
     form_of(b->s, r->form, dims, strides);
     return create_desc(b, DNN_BACKEND_TENSOR_DESCRIPTOR, "a tensor", out) &&
            set_attr(b, *out, DNN_ATTR_TENSOR_DATA_TYPE, DNN_TYPE_DATA_TYPE, 1, &type) &&
@@ -487,7 +487,7 @@ bool cudnn_graph_plan(const struct dnn_table *dnn, const struct cudnn_target *ta
         return false;
     for (int64_t i = target->first; i < plan->proposed && i < CONFIGS_MAX && !plan->is_too_large;
          i++) {
-        plan->place = i + 1;
+        plan->proposal = i + 1;
         if (use_engine(&b, configs[i]))
             return true;
     }

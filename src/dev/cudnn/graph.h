@@ -54,10 +54,10 @@ struct cudnn_plan {
     dnn_desc desc;           /* NULL: cuDNN cannot compute it */
     int64_t workspace_bytes; /* without delta and dq_sum; is_too_large: bytes the engine needs */
     int64_t engine;          /* cuDNN's number of the engine */
-    int64_t place;           /* number of the engine in the list of proposed engines, from 1 */
+    int64_t proposal;        /* number of the engine in the list of proposed engines, from 1 */
     int64_t proposed;        /* engines that cuDNN proposes, the best first */
     int passed_over;         /* proposed engines that are not deterministic */
-    bool is_too_large;       /* no plan: the workspace of engine `place` is larger than allowed */
+    bool is_too_large; /* no plan: the workspace of engine `proposal` is larger than allowed */
     dnn_desc descs[CUDNN_DESCS_MAX];
     int descs_n;
     dnn_status status; /* status of the first call that failed; 0: none */

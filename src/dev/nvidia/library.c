@@ -17,10 +17,10 @@
 
 /* A line of the search. variable: in front of the pattern; without a value the line is left out.
  * pattern: the folders, for glob(3). about: for messages; NULL: the variable's value. */
-struct place {
+struct location {
     const char *variable, *pattern, *about;
 };
-static const struct place places[] = {
+static const struct location locations[] = {
     {"CONVOY_LIB_DIR", "", NULL},
     {"CONVOY_LIB_DIR", "/*/lib", NULL},
     {"ORIGIN", "", NULL},
@@ -62,7 +62,7 @@ static void find_origin(char *out, size_t cap)
         text_format(out, cap, "%.*s/lib/convoy", (int)n, path);
 }
 
-/* Writes the value of a place's variable; "" if it has none. */
+/* Writes the value of a location's variable; "" if it has none. */
 static void find_variable(const char *name, char *out, size_t cap)
 {
     extern char **environ;
@@ -141,31 +141,31 @@ static void try_pattern(struct search *s, const char *pattern)
     globfree(&found);
 }
 
-static void try_place(struct search *s, const struct place *place)
+static void try_location(struct search *s, const struct location *location)
 {
     char value[LIBRARY_PATH_MAX] = "";
-    if (place->variable)
-        find_variable(place->variable, value, sizeof value);
-    if (place->variable ? !value[0] : !place->pattern && test_root[0])
+    if (location->variable)
+        find_variable(location->variable, value, sizeof value);
+    if (location->variable ? !value[0] : !location->pattern && test_root[0])
         return;
-    const char *about = place->about ? place->about : value;
+    const char *about = location->about ? location->about : value;
     if (!s->tried.data || !text_ends(s->tried.data, about))
         text_add(&s->tried, "%s%s", s->tried.len ? ", " : "", about);
-    if (place->pattern) {
-        /* Tries all files in the folders of a place. value: the value of its variable, not a
+    if (location->pattern) {
+        /* Tries all files in the folders of a location. value: the value of its variable, not a
          * pattern. */
         for (const char *const *name = s->spec->names; *name && !s->out->handle; name++) {
             struct text pattern = {0};
-            text_add(&pattern, "%s", place->variable ? "" : test_root);
+            text_add(&pattern, "%s", location->variable ? "" : test_root);
             for (const char *c = value; *c; c++)
                 text_add(&pattern, "%s%c", strchr("*?[]{},\\", *c) ? "\\" : "", *c);
-            text_add(&pattern, "%s/%s", place->pattern, *name);
+            text_add(&pattern, "%s/%s", location->pattern, *name);
             if (!pattern.overflow)
                 try_pattern(s, pattern.data);
             text_free(&pattern);
         }
     }
-    for (const char *const *name = s->spec->names; !place->pattern && *name && !s->out->handle;
+    for (const char *const *name = s->spec->names; !location->pattern && *name && !s->out->handle;
          name++)
         try_file(s, *name);
 }
@@ -179,8 +179,8 @@ enum status library_open(const struct library_spec *spec, struct library *out, v
                        .tried = {.limit = 400},
                        .passed_over = {.limit = 400}};
     *out = (struct library){0};
-    for (size_t i = 0; i < sizeof places / sizeof *places && !out->handle; i++)
-        try_place(&s, &places[i]);
+    for (size_t i = 0; i < sizeof locations / sizeof *locations && !out->handle; i++)
+        try_location(&s, &locations[i]);
     if (!out->handle)
         st = FAIL(ST_NO_DEVICE,
                   "%s is not here: install %s, or name its folder in CONVOY_LIB_DIR; no %s%s in "

@@ -10,7 +10,7 @@
  *   4. nvidia/<any>/lib in the site-packages of $VIRTUAL_ENV and $CONDA_PREFIX; conda's own lib
  *   5. the same in Python's packages of /usr, /usr/local and /opt
  *   6. CUDA's folders
- * In each of these places the newest file name comes first, then the folder with the greatest
+ * In each of these locations the newest file name comes first, then the folder with the greatest
  * version number. A file that does not open, lacks a symbol or has a version that does not fit is
  * passed over. Must not know the purpose of a symbol. */
 #ifndef CONVOY_DEV_LIBRARY_H
@@ -56,7 +56,7 @@ void library_dir(const char *dir);
  * usual; for tests. */
 void library_root(const char *root);
 /* Opens the first usable library and fills `table`. ST_NO_DEVICE: there is none; the message has
- * the places searched, the files passed over with their reasons, and the packages. */
+ * the locations searched, the files passed over with their reasons, and the packages. */
 enum status library_open(const struct library_spec *spec, struct library *out, void *table);
 void library_close(struct library *l); /* accepts a library that is not open */
 

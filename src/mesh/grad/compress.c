@@ -146,7 +146,7 @@ int64_t grad_compress_plan(const struct grad_compress_config *c, int rank, int r
 
 /* Allocates the memory that lives from step to step: large and read from front to back, so it lies
  * in large pages. */
-static enum status take_persistent(struct grad_compress *q)
+static enum status allocate_persistent(struct grad_compress *q)
 {
     int64_t residual_n = 0;
     for (int i = 0; i < q->c.buckets_n; i++) {
@@ -170,7 +170,7 @@ static enum status take_persistent(struct grad_compress *q)
             sums_at += p->part_bytes;
         }
     }
-    ASSERTF(sums_at == q->sums_bytes, "taken %lld handed out %lld", (long long)q->sums_bytes,
+    ASSERTF(sums_at == q->sums_bytes, "allocated %lld handed out %lld", (long long)q->sums_bytes,
             (long long)sums_at);
     return ST_OK;
 }
@@ -188,7 +188,7 @@ static enum status open_staging(struct grad_compress *q)
     return ST_OK;
 }
 
-static enum status take_coding(struct grad_compress *q, int64_t part_most)
+static enum status allocate_coding(struct grad_compress *q, int64_t part_most)
 {
     const int64_t most = q->ranks * code_bound(&q->packing, part_most);
     void *memory;
@@ -203,7 +203,7 @@ static enum status take_coding(struct grad_compress *q, int64_t part_most)
     return ST_OK;
 }
 
-static enum status take_all(struct grad_compress *q)
+static enum status allocate_all(struct grad_compress *q)
 {
     int64_t part_bytes = 0;
     void *memory;
@@ -227,9 +227,9 @@ static enum status take_all(struct grad_compress *q)
     q->tree = memory;
     sum_tree_plan(q->ranks, q->tree);
     if (grad_compress_is_coded(q->c.kind))
-        TRY(take_coding(q, part_bytes));
+        TRY(allocate_coding(q, part_bytes));
     TRY(dev_cpu_open(1, CPU_ISA_N, &q->dev));
-    TRY(take_persistent(q));
+    TRY(allocate_persistent(q));
     TRY(dev_stream_open(q->dev, &q->stream));
     return dev_is_discrete(q->c.dev) ? open_staging(q) : ST_OK;
 }
@@ -243,10 +243,10 @@ enum status grad_compress_open(const struct grad_compress_config *config,
     q->packing = packing_of(config->kind);
     q->rank = comm_place(config->comm)->rank;
     q->ranks = comm_place(config->comm)->ranks;
-    enum status st = take_all(q);
+    enum status st = allocate_all(q);
     ASSERTF(st != ST_OK || q->bytes == grad_compress_plan(config, q->rank, q->ranks,
                                                           dev_is_discrete(config->dev)),
-            "planned and taken differ: %lld taken", (long long)q->bytes);
+            "planned and allocated differ: %lld allocated", (long long)q->bytes);
     if (st == ST_OK)
         *out = q;
     else
@@ -367,7 +367,7 @@ static enum status encode_parts(struct grad_compress *q, const struct bucket *p,
     return ST_OK;
 }
 
-/* Decodes the message of rank `from`, the packed part of rank `part`, to its place in q->recv. */
+/* Decodes the message of rank `from`, the packed part of rank `part`, to its slot in q->recv. */
 static enum status decode_part(struct grad_compress *q, const struct bucket *p, int from, int part,
                                int64_t bytes)
 {

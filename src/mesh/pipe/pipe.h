@@ -71,7 +71,7 @@ double pipe_bubble(const struct pipe *pipe);
  * most. */
 enum pipe_plan_kind {
     PIPE_PLAN_RECV,
-    PIPE_PLAN_TAKE,
+    PIPE_PLAN_COPY,
     PIPE_PLAN_RUN,
     PIPE_PLAN_SEND,
     PIPE_PLAN_RECV_EMBED,
@@ -81,7 +81,8 @@ enum pipe_plan_kind {
 
 /* The actions.
  *   RECV  begins to receive the input of `op` from stage `peer`
- *   TAKE  waits for that message and moves it to its place; the next message of its direction may
+ *   COPY  waits for that message and moves it to its destination; the next message of its direction
+ *   may
  *         follow
  *   RUN   runs `op` itself
  *   SEND  begins to send the result of `op` to stage `peer`

@@ -197,7 +197,7 @@ static void add_embed(struct maker *m, int op_i)
 
 /* add_messages — adds the next messages, as long as they send results of ops before `op_i` or
  * receive for ops up to recv_i. true: one of them receives for recv_i. If recv_i is after op_i, the
- * input of op_i is in its place already, and an ADD would overwrite it. */
+ * input of op_i has been copied already, and an ADD would overwrite it. */
 static bool add_messages(struct maker *m, int op_i, int recv_i)
 {
     bool is_found = false;
@@ -240,7 +240,7 @@ static void list_actions(struct maker *m)
         add_embed(m, i);
         ASSERTF(is_here || !has_input(m, i), "stage %d op %d", m->stage, i);
         if (is_here)
-            add_action(m, PIPE_PLAN_TAKE, i, -1);
+            add_action(m, PIPE_PLAN_COPY, i, -1);
         is_here = add_messages(m, i, m->is_early ? i + 1 : i);
         add_action(m, PIPE_PLAN_RUN, i, -1);
     }

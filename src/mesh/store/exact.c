@@ -187,7 +187,7 @@ enum status store_exact_open(struct store *s)
 
 const int *store_exact_deal(const struct store *s) { return s->deal; }
 
-bool store_exact_takes(const struct store *s, const int *begin)
+bool store_exact_fits(const struct store *s, const int *begin)
 {
     const int ranks = groups_n(s);
     for (int rank = 0; rank < ranks; rank++)
@@ -199,7 +199,7 @@ bool store_exact_takes(const struct store *s, const int *begin)
 enum status store_exact_redeal(struct store *s, const int *begin)
 {
     struct shard_tree tree;
-    ASSERT(store_exact_takes(s, begin));
+    ASSERT(store_exact_fits(s, begin));
     shard_tree_init(begin, groups_n(s), own_group(s), &tree);
     shard_tree_free(&s->shards);
     s->shards = tree;

@@ -10,9 +10,9 @@
 /* store_exact_deal — returns the shards of each rank: begin (ranks + 1), as in shard_tree.h; equal
  * runs until store_exact_redeal. */
 const int *store_exact_deal(const struct store *s);
-/* store_exact_takes — returns true if every rank has memory for a deal. */
-bool store_exact_takes(const struct store *s, const int *begin);
-/* store_exact_redeal — changes to another deal for which store_exact_takes is true. Call it between
+/* store_exact_fits — returns true if every rank has memory for a deal. */
+bool store_exact_fits(const struct store *s, const int *begin);
+/* store_exact_redeal — changes to another deal for which store_exact_fits is true. Call it between
  * two steps, on all ranks. */
 enum status store_exact_redeal(struct store *s, const int *begin);
 /* store_exact_bind — lets *p write the gradients of a shard. Call it before the shard's first

@@ -189,7 +189,7 @@ struct store {
         int64_t bytes, used;
         bool is_measuring;
     } block; /* discrete device: one allocation for all data that are sent (store/memory.c) */
-    struct store_memory taken;
+    struct store_memory allocated;
     struct comm_ticket newest; /* ticket of the last call that was begun */
     bool is_under_way;         /* `newest` has not been waited for */
 };
@@ -198,14 +198,15 @@ struct store {
 
 /* store_memory_policy — returns the policy of a configuration on `ranks` ranks. */
 struct store_policy store_memory_policy(const struct store_config *config, int ranks);
-/* store_memory_plan — returns the bytes that store_memory_take allocates. Reads only the
+/* store_memory_plan — returns the bytes that store_memory_alloc allocates. Reads only the
  * configuration, the layout and the policy. */
 struct store_memory store_memory_plan(const struct store *s);
 /* store_memory_split — opens `within` and `across`: with HYBRID a comm of this rank's group, and
- * one of the ranks that hold its part. Call it before store_memory_take. */
+ * one of the ranks that hold its part. Call it before store_memory_alloc. */
 enum status store_memory_split(struct store *s);
-/* store_memory_take — allocates all memory, and opens sparse and grad_compress if they are used. */
-enum status store_memory_take(struct store *s);
+/* store_memory_alloc — allocates all memory, and opens sparse and grad_compress if they are
+ * used. */
+enum status store_memory_alloc(struct store *s);
 /* store_memory_uses_sparse — returns true if rows of the embedding's gradient are exchanged.
  * *why_out: the reason, a clause for the log. */
 bool store_memory_uses_sparse(const struct store *s, const char **why_out);

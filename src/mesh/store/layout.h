@@ -9,7 +9,7 @@
  *   bucket_elems_min elements.
  * - Part r of a bucket (part_extent) belongs to rank r. A rank's parts, one after the other, are
  *   its local shard.
- * - An unsharded buffer has a place for each bucket of unit 0, and two slots that the other buckets
+ * - An unsharded buffer has a range for each bucket of unit 0, and two slots that the other buckets
  *   use in turn. */
 #ifndef CONVOY_MESH_LAYOUT_H
 #define CONVOY_MESH_LAYOUT_H
@@ -39,7 +39,7 @@ struct layout_bucket {
     /* offset of this rank's part in a shard without hidden matrices (param_rest) */
     int64_t rest_at;
     int64_t buffer_at; /* offset of the bucket in an unsharded buffer */
-    int slot;          /* slot in the unsharded buffer: 0 or 1; -1: a place of its own */
+    int slot;          /* slot in the unsharded buffer: 0 or 1; -1: a range of its own */
 };
 
 struct layout {

@@ -133,11 +133,11 @@ struct store_memory store_memory_plan(const struct store *s)
     return m;
 }
 
-struct store_memory store_memory(const struct store *s) { return s->taken; }
+struct store_memory store_memory(const struct store *s) { return s->allocated; }
 
 int64_t store_memory_bytes(const struct store *s)
 {
-    const struct store_memory *m = &s->taken;
+    const struct store_memory *m = &s->allocated;
     return m->params + m->grads + m->moments + m->unsharded + m->residuals;
 }
 
@@ -210,7 +210,7 @@ static enum status allocate_tensor(struct store *s, int64_t elems, enum dtype dt
 
 /* Allocates gradients. The sparse embedding's rows lie in the same allocation, so that a pass finds
  * the rows by an offset from the gradients (store_sparse_embed_pass). */
-static enum status take_grads(struct store *s)
+static enum status allocate_grads(struct store *s)
 {
     int64_t elems = elems_of(s, s->policy.grads);
     TRY(allocate_tensor(s, elems + sparse_elems(s), DTYPE_F32, !s->is_alone, &s->grads));
@@ -242,7 +242,7 @@ static enum status take_grads(struct store *s)
 
 /* Allocates the parameters. The gathered array is the masters, or with a 16-bit dtype the compute
  * copy. */
-static enum status take_params(struct store *s)
+static enum status allocate_params(struct store *s)
 {
     bool is_gathered = s->policy.moments == STORE_SHARD, is_f32 = s->c.settings.dtype == DTYPE_F32;
     TRY(allocate_tensor(s, elems_of(s, s->policy.masters), DTYPE_F32, is_gathered && is_f32,
@@ -277,29 +277,29 @@ static void log_sparse(const struct store *s)
                  wte->name, why, all, whole);
 }
 
-enum status store_memory_take(struct store *s)
+enum status store_memory_alloc(struct store *s)
 {
     if (s->is_discrete && !s->is_alone) {
         /* Measures the block without allocating, then allocates it. */
         void *data = NULL;
         s->block.is_measuring = true;
-        TRY(take_params(s));
+        TRY(allocate_params(s));
         if (s->c.has_grads)
-            TRY(take_grads(s));
+            TRY(allocate_grads(s));
         s->block.is_measuring = false;
         if (s->block.bytes > 0)
             TRY(comm_alloc(s->c.comm, s->block.bytes, &data));
         s->block.data = data;
     }
-    TRY(take_params(s));
+    TRY(allocate_params(s));
     if (s->c.has_grads)
-        TRY(take_grads(s));
+        TRY(allocate_grads(s));
     /* the memory of norms is not counted */
-    int64_t bytes = s->taken.residuals, planned = store_memory_bytes(s);
+    int64_t bytes = s->allocated.residuals, planned = store_memory_bytes(s);
     for (int i = 0; i < s->memory_n; i++)
         if (s->memory[i].data != s->norms.data && s->memory[i].data != s->blocks.sums.data)
             bytes += (int64_t)s->memory[i].bytes;
-    ASSERTF(bytes == planned, "planned %lld taken %lld", (long long)planned, (long long)bytes);
+    ASSERTF(bytes == planned, "planned %lld allocated %lld", (long long)planned, (long long)bytes);
     log_sparse(s);
     if (!store_memory_compresses(s))
         return ST_OK;

@@ -5,10 +5,10 @@
  * - 16 bits, masters whole: a bucket is rounded, on the stream, at its first use after a change,
  *   unless the update wrote the compute copy with the masters (store_params_update_copy).
  * - Masters sharded: a bucket of the compute copy is gathered from the shards of all ranks. With 16
- *   bits each rank first rounds its shard into its place in the compute copy. Each element is
+ *   bits each rank first rounds its shard into its range of the compute copy. Each element is
  *   rounded by itself, so the bits are the same as after rounding whole masters.
  *
- * A place in the compute copy is written again only after the gathers that read or write it: the
+ * A range of the compute copy is written again only after the gathers that read or write it: the
  * gather of the bucket itself, and the gathers of the other buckets of its slot. It must not know
  * why a bucket changed. */
 #include <string.h>
@@ -82,7 +82,7 @@ static enum status begin_gather(struct store *s, int bucket)
     const struct layout_bucket *l = &s->layout.bucket[bucket];
     struct store_bucket *p = &s->bucket[bucket];
     struct tensor all = compute_copy_of(s, bucket), own = store_params_shard(s, bucket);
-    /* Waits until no gather reads or writes the place of a bucket in the compute copy. */
+    /* Waits until no gather reads or writes the range of a bucket in the compute copy. */
     int slot = s->layout.bucket[bucket].slot;
     TRY(store_params_drain(s, bucket));
     for (int i = 0; s->policy.params == STORE_BUFFER && slot >= 0 && i < s->layout.buckets_n; i++) {

@@ -91,7 +91,7 @@ struct walk {
     const int *begin;
     int ranks, pieces_n;
     int *count;               /* pieces of each rank, or NULL */
-    struct sum_tree_step *at; /* place of the next step, or NULL */
+    struct sum_tree_step *at; /* where the next step is added, or NULL */
 };
 
 /* join_node — returns the piece in which a node's sum ends. */

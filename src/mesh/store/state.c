@@ -210,11 +210,11 @@ int64_t store_slice_elems_of(const struct param_table *table, int ranks, int par
     return elems;
 }
 
-/* runs_within — calls take with the runs of elements [first, end) of the table, which lie at
+/* runs_within — calls on_run with the runs of elements [first, end) of the table, which lie at
  * slice_at. */
 static enum status runs_within(const struct param_table *table, int64_t first, int64_t end,
                                int64_t slice_at,
-                               enum status (*take)(void *arg, const struct store_slice_run *run),
+                               enum status (*on_run)(void *arg, const struct store_slice_run *run),
                                void *arg)
 {
     for (int i = 0; i < table->params_n; i++) {
@@ -222,14 +222,14 @@ static enum status runs_within(const struct param_table *table, int64_t first, i
                       from = begin > first ? begin : first, to = last < end ? last : end;
         const struct store_slice_run run = {slice_at + from - first, i, from - begin, to - from};
         if (from < to)
-            TRY(take(arg, &run));
+            TRY(on_run(arg, &run));
     }
     return ST_OK;
 }
 
 enum status store_slice_runs(const struct param_table *table, int ranks, int rank,
                              int64_t bucket_elems_min,
-                             enum status (*take)(void *arg, const struct store_slice_run *run),
+                             enum status (*on_run)(void *arg, const struct store_slice_run *run),
                              void *arg)
 {
     struct layout layout;
@@ -238,7 +238,7 @@ enum status store_slice_runs(const struct param_table *table, int ranks, int ran
     for (int i = 0; i < layout.buckets_n && st == ST_OK; i++) {
         const struct layout_bucket *l = &layout.bucket[i];
         const int64_t first = l->first + l->own.first;
-        st = runs_within(table, first, first + l->own.elems, l->shard_at, take, arg);
+        st = runs_within(table, first, first + l->own.elems, l->shard_at, on_run, arg);
     }
     layout_free(&layout);
     return st;

@@ -69,12 +69,12 @@ struct store_slice_run {
     int64_t param_at; /* position in that tensor */
     int64_t elems;
 };
-/* store_slice_runs — calls take with each run of the slice of `rank` of `ranks`, laid out as for
+/* store_slice_runs — calls on_run with each run of the slice of `rank` of `ranks`, laid out as for
  * store_slice_elems_of; padding belongs to no run. Ends with the first status that is not ST_OK.
  * Needs no store. */
 enum status store_slice_runs(const struct param_table *table, int ranks, int rank,
                              int64_t bucket_elems_min,
-                             enum status (*take)(void *arg, const struct store_slice_run *run),
+                             enum status (*on_run)(void *arg, const struct store_slice_run *run),
                              void *arg);
 
 #endif

@@ -173,9 +173,9 @@ enum status store_open(const struct store_config *config, struct store **out)
     TRY_OR(store_set_place(s, place->rank, place->ranks, dev_is_discrete(config->dev)), failed);
     TRY_OR(store_memory_split(s), failed);
     s->grad_in_slot[0] = s->grad_in_slot[1] = -1;
-    s->taken = store_memory_plan(s);
+    s->allocated = store_memory_plan(s);
     store_new_lists(s);
-    TRY_OR(store_memory_take(s), failed);
+    TRY_OR(store_memory_alloc(s), failed);
     if (config->shards > 0 && config->has_grads)
         TRY_OR(store_exact_open(s), failed);
     store_reduce_choose(s);

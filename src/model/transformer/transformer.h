@@ -160,24 +160,24 @@ struct tensor transformer_dw_vocab(const struct pass *p);
 /* Shares of a tensor that ranks exchange are multiples of this. */
 #define TRANSFORMER_SHARE_ELEMS 16
 
-/* The places where a block applies dropout; the embedding's counts as dropout of block 0. */
-enum transformer_dropout_place {
+/* The sites where a block applies dropout; the embedding's counts as dropout of block 0. */
+enum transformer_dropout_site {
     TRANSFORMER_DROPOUT_PROBS,
     TRANSFORMER_DROPOUT_ATT,
     TRANSFORMER_DROPOUT_MLP,
     TRANSFORMER_DROPOUT_EMBED
 };
-/* Returns the dropout of a pass at a place; off without gradients. sample_elems: elements of one
+/* Returns the dropout of a pass at a site; off without gradients. sample_elems: elements of one
  * sample there, in the whole model. Element 0 is the first element of the pass's samples. */
 struct dropout transformer_dropout(const struct pass *p, int block,
-                                   enum transformer_dropout_place place, int64_t sample_elems);
+                                   enum transformer_dropout_site site, int64_t sample_elems);
 /* Returns the dropout of rows of C elements. */
 struct dropout transformer_row_dropout(const struct pass *p, int block,
-                                       enum transformer_dropout_place place);
+                                       enum transformer_dropout_site site);
 /* Sets *out to the gradient of all rows that enters a residual branch: dx of the plan itself, or,
  * with dropout, dx through the branch's dropout, in y of the plan; gathered rows are in `rows`. */
 enum status transformer_branch_grad(const struct pass *p, int block,
-                                    enum transformer_dropout_place place, struct tensor *out);
+                                    enum transformer_dropout_site site, struct tensor *out);
 
 /* Returns the number of own rows, and, in *first, the number of the first. */
 int64_t transformer_own_rows(const struct pass *p, int64_t *first);

@@ -67,7 +67,7 @@ static enum status norm_heads_bwd(const struct pass *p, int block, struct tensor
 }
 
 /* Copies rows of v from raw, if one matrix computes q, k and v. */
-static enum status take_v(const struct pass *p, struct tensor rows, struct tensor raw)
+static enum status copy_v(const struct pass *p, struct tensor rows, struct tensor raw)
 {
     int64_t stride = transformer_params_qkv(p->dims), at = transformer_params_qk(p->dims);
     return p->op->copy_2d(p->stream, &(struct copy_2d){.y = tensor_at(rows, at),
@@ -90,7 +90,7 @@ static enum status project_raw(const struct pass *p, int block, struct tensor ro
                            .y_stride = stride};
     if (transformer_params_at(p->dims, block, TRANSFORMER_PARAM_QKV) >= 0) {
         TRY(transformer_linear(p, block, TRANSFORMER_LAYER_QKV, all));
-        return take_v(p, rows, raw);
+        return copy_v(p, rows, raw);
     }
     TRY(transformer_linear(p, block, TRANSFORMER_LAYER_QK, qk));
     return transformer_linear(p, block, TRANSFORMER_LAYER_V, v);

@@ -148,18 +148,18 @@ static enum status reorder_rows(const struct pass *p, struct tensor by_rank,
     return ST_OK;
 }
 
-/* Returns the place of own rows in `exchange`. */
-static struct tensor own_place(const struct pass *p, struct tensor exchange, int64_t width)
+/* Returns the own rows in `exchange`. */
+static struct tensor own_rows_in(const struct pass *p, struct tensor exchange, int64_t width)
 {
     return tensor_at(exchange, p->context->at * p->b * p->t * width);
 }
 
-/* Gathers the rows of all ranks in `exchange`, which has own rows at their place, and copies them
+/* Gathers the rows of all ranks in `exchange`, which has own rows at their offset, and copies them
  * to `positions`. */
 static enum status gather_rows(const struct pass *p, struct tensor exchange,
                                struct tensor positions, int64_t width)
 {
-    TRY(p->context->gather(p->context->arg, p->stream, own_place(p, exchange, width), &exchange,
+    TRY(p->context->gather(p->context->arg, p->stream, own_rows_in(p, exchange, width), &exchange,
                            p->b * transformer_tokens(p) * width));
     return reorder_rows(p, exchange, positions, width, false);
 }
@@ -196,7 +196,7 @@ enum status transformer_all_gather_kv(const struct pass *p, struct tensor qkv, s
         return ST_OK;
     *kv = m->kv;
     *own = own_runs(p);
-    TRY(copy_kv(p, qkv, own_place(p, m->exchange, kv_width(p)), false));
+    TRY(copy_kv(p, qkv, own_rows_in(p, m->exchange, kv_width(p)), false));
     return gather_rows(p, m->exchange, m->kv, kv_width(p));
 }
 
@@ -217,7 +217,7 @@ enum status transformer_reduce_scatter_kv(const struct pass *p, struct tensor dq
 struct tensor transformer_own_spans(const struct pass *p, struct tensor whole)
 {
     struct tensor exchange = {transformer_acts(p)->exchange.data, whole.dtype};
-    return transformer_has_all_tokens(p) ? whole : own_place(p, exchange, 2);
+    return transformer_has_all_tokens(p) ? whole : own_rows_in(p, exchange, 2);
 }
 
 enum status transformer_all_gather_spans(const struct pass *p, struct tensor whole)

@@ -178,7 +178,7 @@ int64_t transformer_head_lm_row_bytes(const struct model_dims *dims)
 }
 
 /* Computes own columns of one row, then gathers all columns: each rank's columns are in `wide`,
- * padded to the most columns of a rank, and are copied to their place. */
+ * padded to the most columns of a rank, and are copied to their columns. */
 static enum status gather_logits(const struct pass *p, int64_t row, struct tensor out)
 {
     const struct transformer_acts *a = transformer_acts(p);

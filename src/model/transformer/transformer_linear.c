@@ -42,29 +42,29 @@ enum status transformer_reduce_scatter_rows(const struct pass *p)
 /* ---- dropout ---- */
 
 struct dropout transformer_dropout(const struct pass *p, int block,
-                                   enum transformer_dropout_place place, int64_t sample_elems)
+                                   enum transformer_dropout_site site, int64_t sample_elems)
 {
-    int64_t layer = place == TRANSFORMER_DROPOUT_EMBED ? 0 : model_layer(p->dims, block);
+    int64_t layer = site == TRANSFORMER_DROPOUT_EMBED ? 0 : model_layer(p->dims, block);
     if (!p->want_grad || p->dropout <= 0)
         return (struct dropout){0};
     return (struct dropout){.p = p->dropout,
                             .seed = p->dropout_seed,
-                            .stream = RAND_STREAM(DROPOUT, layer * 4 + (int)place),
+                            .stream = RAND_STREAM(DROPOUT, layer * 4 + (int)site),
                             .offset = (uint64_t)(p->sample_first * sample_elems)};
 }
 
 struct dropout transformer_row_dropout(const struct pass *p, int block,
-                                       enum transformer_dropout_place place)
+                                       enum transformer_dropout_site site)
 {
-    return transformer_dropout(p, block, place, transformer_tokens(p) * p->dims->embed);
+    return transformer_dropout(p, block, site, transformer_tokens(p) * p->dims->embed);
 }
 
 enum status transformer_branch_grad(const struct pass *p, int block,
-                                    enum transformer_dropout_place place, struct tensor *out)
+                                    enum transformer_dropout_site site, struct tensor *out)
 {
     struct drop drop = {.y = transformer_acts(p)->y,
                         .x = transformer_acts(p)->dx,
-                        .dropout = transformer_row_dropout(p, block, place)};
+                        .dropout = transformer_row_dropout(p, block, site)};
     if (drop.dropout.p <= 0)
         return transformer_all_gather_rows(p, drop.x, out);
     TRY(transformer_drop(p, drop));
@@ -209,7 +209,7 @@ enum status transformer_norm_linear_bwd(const struct pass *p, int block,
 
 /* ---- the last linear layer of a branch, with its residual ---- */
 
-static enum transformer_dropout_place place_of(enum transformer_layer layer)
+static enum transformer_dropout_site site_of(enum transformer_layer layer)
 {
     return layer == TRANSFORMER_LAYER_ATT ? TRANSFORMER_DROPOUT_ATT : TRANSFORMER_DROPOUT_MLP;
 }
@@ -222,7 +222,7 @@ enum status transformer_linear_residual(const struct pass *p, int block,
 {
     const struct transformer_acts *m = transformer_acts(p);
     struct transformer_linear l = transformer_params_linear(p->dims, block, layer);
-    struct dropout dropout = transformer_row_dropout(p, block, place_of(layer));
+    struct dropout dropout = transformer_row_dropout(p, block, site_of(layer));
     struct matmul_fwd all = {.y = y, .x = x, .residual = residual, .dropout = dropout},
                       sum = {.y = m->rows, .x = x};
     struct branch_add add = {
@@ -239,7 +239,7 @@ enum status transformer_linear_residual_bwd(const struct pass *p, int block,
                                             struct tensor x, struct tensor pre)
 {
     struct tensor dout;
-    TRY(transformer_branch_grad(p, block, place_of(layer), &dout));
+    TRY(transformer_branch_grad(p, block, site_of(layer), &dout));
     TRY(linear_bwd_w(p, block, layer, x, dout));
     return linear_bwd_x(p, block, layer, dx, dout, pre);
 }

@@ -37,7 +37,7 @@ static int64_t own_rows(const struct transformer_acts *m, const struct model_dim
 
 static struct tensor allocate_tensor(struct arena *a, int64_t elems, enum dtype dtype)
 {
-    return (struct tensor){arena_take(a, (size_t)elems * dtype_bytes(dtype)), dtype};
+    return (struct tensor){arena_alloc(a, (size_t)elems * dtype_bytes(dtype)), dtype};
 }
 
 /* act_at — returns the position, in wide, of the MLP's activation and its gradient, in elements per
@@ -50,8 +50,8 @@ static int64_t act_at(const struct model_dims *dims)
 
 /* Allocate a block's tensors in three groups; a group that all blocks share is allocated once, from
  * scratch. */
-static void take_attention(struct transformer_acts_block *out, struct arena *from,
-                           const struct transformer_acts *m, const struct model_dims *dims)
+static void allocate_attention(struct transformer_acts_block *out, struct arena *from,
+                               const struct transformer_acts *m, const struct model_dims *dims)
 {
     int64_t n = m->b * m->t;
     out->qkv = allocate_tensor(from, n * transformer_params_qkv(dims), m->dtype);
@@ -61,21 +61,21 @@ static void take_attention(struct transformer_acts_block *out, struct arena *fro
     out->lse = allocate_tensor(from, n * dims->heads, DTYPE_F32);
 }
 
-static void take_norm(struct transformer_norm *out, struct arena *from,
-                      const struct transformer_acts *m, const struct model_dims *dims)
+static void allocate_norm(struct transformer_norm *out, struct arena *from,
+                          const struct transformer_acts *m, const struct model_dims *dims)
 {
     if (dims->features.norm == MODEL_NORM_LAYER)
         out->mean = allocate_tensor(from, own_rows(m, dims), DTYPE_F32);
     out->rstd = allocate_tensor(from, own_rows(m, dims), DTYPE_F32);
 }
 
-static void take_rest(struct transformer_acts_block *out, struct arena *from,
-                      const struct transformer_acts *m, const struct model_dims *dims)
+static void allocate_rest(struct transformer_acts_block *out, struct arena *from,
+                          const struct transformer_acts *m, const struct model_dims *dims)
 {
-    take_norm(&out->norm1, from, m, dims);
+    allocate_norm(&out->norm1, from, m, dims);
     if (!dims->features.is_parallel)
         out->mid = allocate_tensor(from, own_rows(m, dims) * dims->embed, m->dtype);
-    take_norm(&out->norm2, from, m, dims);
+    allocate_norm(&out->norm2, from, m, dims);
     out->pre = allocate_tensor(from, m->b * m->t * transformer_params_up(dims), m->dtype);
 }
 
@@ -97,9 +97,9 @@ static void plan_blocks(struct transformer_acts *m, const struct model_dims *dim
     const enum model_recompute most = way_of(m, dims, recompute, 0);
     struct transformer_acts_block shared = {.norm1.y = m->y, .norm2.y = m->y, .act = m->dact};
     if (most >= MODEL_RECOMPUTE_ATTENTION)
-        take_attention(&shared, scratch, m, dims);
+        allocate_attention(&shared, scratch, m, dims);
     if (most >= MODEL_RECOMPUTE_BLOCK)
-        take_rest(&shared, scratch, m, dims);
+        allocate_rest(&shared, scratch, m, dims);
     for (int64_t i = 0; i < dims->layers; i++) {
         struct transformer_acts_block *block = &m->block[i];
         *block = shared;
@@ -107,9 +107,9 @@ static void plan_blocks(struct transformer_acts *m, const struct model_dims *dim
         block->x =
             m->want_grad || i < 2 ? allocate_tensor(acts, own * c, m->dtype) : m->block[i - 2].x;
         if (block->recompute < MODEL_RECOMPUTE_ATTENTION)
-            take_attention(block, acts, m, dims);
+            allocate_attention(block, acts, m, dims);
         if (block->recompute < MODEL_RECOMPUTE_BLOCK)
-            take_rest(block, acts, m, dims);
+            allocate_rest(block, acts, m, dims);
         if (block->recompute < MODEL_RECOMPUTE_LIGHT) {
             block->norm1.y = allocate_tensor(acts, own * c, m->dtype);
             block->norm2.y = allocate_tensor(acts, own * c, m->dtype);
@@ -167,10 +167,10 @@ static int64_t wide_elems(const struct transformer_acts *m, const struct model_d
     return most > logits ? most : logits;
 }
 
-/* take_exchange — allocates keys and values of all positions, or QA's two logits, which may be
+/* allocate_exchange — allocates keys and values of all positions, or QA's two logits, which may be
  * f32. */
-static void take_exchange(struct transformer_acts *m, const struct model_dims *dims,
-                          struct arena *scratch)
+static void allocate_exchange(struct transformer_acts *m, const struct model_dims *dims,
+                              struct arena *scratch)
 {
     int64_t kv = 2 * model_kv_heads(dims) * model_head_dim(dims), ranks = model_context_ranks(dims),
             logits = 2 * (int64_t)(sizeof(float) / dtype_bytes(m->dtype)),
@@ -220,14 +220,14 @@ enum status model_plan(const struct model_dims *dims, int64_t b, int64_t t,
     m->want_grad = want_grad;
     m->block = (struct transformer_acts_block *)(m + 1);
     int64_t n = b * t, own = own_rows(m, dims), c = dims->embed;
-    take_norm(&m->norm, acts, m, dims);
+    allocate_norm(&m->norm, acts, m, dims);
     m->y = allocate_tensor(scratch, own * c, dtype);
     if (want_grad)
         m->dmid = m->dx = allocate_tensor(scratch, own * c, dtype);
     if (want_grad && dims->features.is_parallel)
         m->dmid = allocate_tensor(scratch, own * c, dtype);
     m->rows = own < n ? allocate_tensor(scratch, n * c, dtype) : m->y;
-    take_exchange(m, dims, scratch);
+    allocate_exchange(m, dims, scratch);
     if (transformer_params_rotated(dims) > 0)
         m->rope = allocate_tensor(scratch, t * transformer_params_rotated(dims), DTYPE_F32);
     plan_logits(m, dims);

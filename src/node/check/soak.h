@@ -19,7 +19,7 @@
 #include "check/check.h"
 #include "model/model.h"
 
-/* For tests: the place where this rank inverts a bit of a weight, as FAULT=flip does. */
+/* For tests: the training in which this rank inverts a bit of a weight, as FAULT=flip does. */
 enum check_soak_flip {
     CHECK_SOAK_FLIP_NONE,
     CHECK_SOAK_FLIP_ALONE, /* once, in the second repetition of the training of one rank */

@@ -215,9 +215,9 @@ static enum status fits_way(void *arg, int way, bool *out)
     return ST_OK;
 }
 
-/* take_way — sets the first way that fits among the ways that a config leaves open, or the last one
- * if none fits. */
-static enum status take_way(const struct memory_check *f, struct trainer_config *c)
+/* choose_way — sets the first way that fits among the ways that a config leaves open, or the last
+ * one if none fits. */
+static enum status choose_way(const struct memory_check *f, struct trainer_config *c)
 {
     struct open_config open = {.f = f, .config = *c};
     bool fits_last;
@@ -245,7 +245,7 @@ static enum status check_memory(const struct memory_check *f, const struct train
     struct need need;
     struct text would = {.limit = 768};
     char why[384];
-    TRY(take_way(f, &config));
+    TRY(choose_way(f, &config));
     TRY(compute_need(f, c, f->place.at, &need));
     enum status st = compare_memory(f, &need, why, sizeof why);
     int workers_n = f->is_device ? 1 : f->place.at.locals;

@@ -114,12 +114,13 @@ void plan_beside_begin_link(const struct conf *conf, struct plan_beside_link *ch
         status_clear();
         return;
     }
-    choice->link = (struct plan_link_run){.params = table.parameters,
-                                          .nodes = at->nodes,
-                                          .locals = at->locals,
-                                          .compress = step->store.compress,
-                                          .takes_local = step->store.shard == LAYOUT_SHARD_NONE &&
-                                                         step->optim.kind != OPTIM_KIND_MUON};
+    choice->link =
+        (struct plan_link_run){.params = table.parameters,
+                               .nodes = at->nodes,
+                               .locals = at->locals,
+                               .compress = step->store.compress,
+                               .allows_local_steps = step->store.shard == LAYOUT_SHARD_NONE &&
+                                                     step->optim.kind != OPTIM_KIND_MUON};
     param_table_free(&table);
     choice->next = config->on_step;
     choice->next_arg = config->on_step_arg;

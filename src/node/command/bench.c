@@ -257,10 +257,10 @@ static enum status write_json(const struct outcome *outcome, int ranks, struct t
     return ST_OK;
 }
 
-/* takes_gpus — returns true if GPUs are measured, which needs several: a single GPU would send data
- * only to itself. Then host memory is measured, unless DEVICE or N_GPU_EACH_NODE requests the
+/* measures_gpus — returns true if GPUs are measured, which needs several: a single GPU would send
+ * data only to itself. Then host memory is measured, unless DEVICE or N_GPU_EACH_NODE requests the
  * GPU. */
-static bool takes_gpus(const struct conf *conf)
+static bool measures_gpus(const struct conf *conf)
 {
     if (conf_i64(conf, CONF_DEVICE) != CONF_DEVICE_AUTO)
         return conf_i64(conf, CONF_DEVICE) == CONF_DEVICE_CUDA;
@@ -347,7 +347,7 @@ enum status bench_main(const struct conf *conf)
     struct bench_run_question what = {.sizes_n = 0};
     TRY(sizes_of(conf, &what));
     const int64_t asked = what.bytes_max, over = conf_i64(conf, CONF_BENCH_OVER);
-    const bool is_gpu = takes_gpus(conf);
+    const bool is_gpu = measures_gpus(conf);
     if (!is_gpu && conf_i64(conf, CONF_BACKEND) == CONF_BACKEND_NCCL)
         return FAIL(
             ST_NO_DEVICE,

@@ -238,9 +238,9 @@ static void add_topics(struct text *out)
     text_add(out, " settings exit-codes man bash zsh fish");
 }
 
-/* add_takers — appends the commands whose arguments contain `what`: DIR or URL. */
-static void add_takers(struct text *out, const struct help_command *commands, int n,
-                       const char *what, const char *between)
+/* add_commands_with — appends the commands whose arguments contain `what`: DIR or URL. */
+static void add_commands_with(struct text *out, const struct help_command *commands, int n,
+                              const char *what, const char *between)
 {
     const char *next = "";
     for (int i = 0; i < n; i++)
@@ -281,7 +281,7 @@ static void write_bash(struct text *out, const struct help_command *commands, in
     add_names(out, commands, n);
     add_topics(out);
     text_add(out, "'\n  case ${COMP_WORDS[1]} in ");
-    add_takers(out, commands, n, "URL", "|");
+    add_commands_with(out, commands, n, "URL", "|");
     /* ':' and '=' end a word in bash, which replaces only the rest of it */
     text_add(out, ")\n    words='http://127.0.0.1:8080'\n"
                   "    case $cur in *:*) before=${cur%%\"${cur##*:}\"} ;; esac ;;\n  esac\n"
@@ -291,7 +291,7 @@ static void write_bash(struct text *out, const struct help_command *commands, in
             text_add(out, " %s=", conf_row_name((enum conf_key)key));
     text_add(out, "'\n  mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\")\n"
                   "  case ${COMP_WORDS[1]} in ");
-    add_takers(out, commands, n, "DIR", "|");
+    add_commands_with(out, commands, n, "DIR", "|");
     text_add(out,
              ")\n    [ \"$COMP_CWORD\" -lt 2 ] ||\n      mapfile -t -O ${#COMPREPLY[@]} COMPREPLY "
              "< <(compgen -d -- \"$cur\") ;;\n  esac\n"
@@ -326,9 +326,9 @@ static void write_zsh(struct text *out, const struct help_command *commands, int
     text_add(out, "    *) _files ;;\n    esac\n    return\n  fi\n"
                   "  (( CURRENT == 2 )) && _describe -t commands command commands\n"
                   "  if (( CURRENT == 3 )); then\n    case $words[2] in ");
-    add_takers(out, commands, n, "URL", "|");
+    add_commands_with(out, commands, n, "URL", "|");
     text_add(out, ") compadd -S '' -- http://127.0.0.1:8080 ;;\n    esac\n    case $words[2] in ");
-    add_takers(out, commands, n, "DIR", "|");
+    add_commands_with(out, commands, n, "DIR", "|");
     text_add(out, ") _files -/ ;;\n    help) compadd -- ");
     add_names(out, commands, n);
     add_topics(out);
@@ -350,10 +350,10 @@ static void write_fish(struct text *out, const struct help_command *commands, in
     add_names(out, commands, n);
     add_topics(out);
     text_add(out, "'\ncomplete -c convoy -n '__fish_seen_subcommand_from ");
-    add_takers(out, commands, n, "URL", " ");
+    add_commands_with(out, commands, n, "URL", " ");
     text_add(out, "' -a http://127.0.0.1:8080 -d 'a run on this node'\n"
                   "complete -c convoy -n '__fish_seen_subcommand_from ");
-    add_takers(out, commands, n, "DIR", " ");
+    add_commands_with(out, commands, n, "DIR", " ");
     text_add(out, "' -a '(__fish_complete_directories (commandline -ct) folder)'\n"
                   "complete -c convoy -a '");
     add_presets(out, "MODEL=");

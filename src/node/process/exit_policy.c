@@ -32,7 +32,7 @@ static bool may_restart(enum status st)
     return st != ST_NO_DEVICE;
 }
 
-static void of_exit(const struct exit_policy_facts *facts, const char *worker, const char *place,
+static void of_exit(const struct exit_policy_facts *facts, const char *worker, const char *moment,
                     struct exit_policy_decision *out)
 {
     int code = WEXITSTATUS(facts->wait_status);
@@ -47,24 +47,24 @@ static void of_exit(const struct exit_policy_facts *facts, const char *worker, c
         text_copy(out->text, sizeof out->text, facts->message);
     else if (facts->message[0])
         text_format(out->text, sizeof out->text, "%s ended with exit code %d %s: %s", worker, code,
-                    place, facts->message);
+                    moment, facts->message);
     else
         text_format(out->text, sizeof out->text, "%s ended with exit code %d %s (%s)", worker, code,
-                    place, status_text(out->st));
+                    moment, status_text(out->st));
 }
 
 void exit_policy_classify(const struct exit_policy_facts *facts, struct exit_policy_decision *out)
 {
-    char worker[128], place[96];
+    char worker[128], moment[96];
     /* "worker rank 2 (stage 1, tensor 0; pid 71)" and "at step 12, phase training". */
     const bool has_place = facts->place && facts->place[0];
     text_format(worker, sizeof worker, "worker rank %d (%s%spid %d)", facts->rank,
                 has_place ? facts->place : "", has_place ? "; " : "", facts->pid);
     if (facts->step >= 0)
-        text_format(place, sizeof place, "after step %lld, phase %s", (long long)facts->step,
+        text_format(moment, sizeof moment, "after step %lld, phase %s", (long long)facts->step,
                     board_phase_text(facts->phase));
     else
-        text_format(place, sizeof place, "before it published anything");
+        text_format(moment, sizeof moment, "before it published anything");
     memset(out, 0, sizeof *out);
     if (facts->was_hung) {
         const char *state = "if its steps are really that slow, set STEP_TIMEOUT higher";
@@ -76,7 +76,7 @@ void exit_policy_classify(const struct exit_policy_facts *facts, struct exit_pol
                 "is really so slow, set STEP_TIMEOUT higher";
         out->st = ST_HANG;
         text_format(out->text, sizeof out->text, "%s hung: no sign of progress for %.1f s %s; %s",
-                    worker, (double)facts->silent_ms / 1000, place, state);
+                    worker, (double)facts->silent_ms / 1000, moment, state);
     } else if (WIFSIGNALED(facts->wait_status)) {
         int signal_n = WTERMSIG(facts->wait_status);
         char name[32];
@@ -89,10 +89,10 @@ void exit_policy_classify(const struct exit_policy_facts *facts, struct exit_pol
             hint =
                 "; a guess: the kernel's out-of-memory killer (see `dmesg`); a smaller BATCH_SIZE "
                 "or SEQ_LEN, or RECOMPUTE=block, needs less";
-        text_format(out->text, sizeof out->text, "%s was killed by %s %s%s", worker, name, place,
+        text_format(out->text, sizeof out->text, "%s was killed by %s %s%s", worker, name, moment,
                     hint);
     } else
-        of_exit(facts, worker, place, out);
+        of_exit(facts, worker, moment, out);
     out->may_restart = may_restart(out->st);
 }
 

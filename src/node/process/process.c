@@ -113,13 +113,13 @@ static volatile sig_atomic_t noted_signal;
 
 static void note_signal(int signal_n) { noted_signal = signal_n; }
 
-void process_note_signals(bool takes_hangup)
+void process_note_signals(bool handles_hangup)
 {
     struct sigaction action = {.sa_handler = note_signal};
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
-    if (takes_hangup && !process_ignores(SIGHUP))
+    if (handles_hangup && !process_ignores(SIGHUP))
         sigaction(SIGHUP, &action, NULL);
 }
 

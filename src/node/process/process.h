@@ -37,9 +37,9 @@ void process_exec_self(char *const *argv);
 
 /* ---- signals ---- */
 
-/* process_note_signals — records SIGINT and SIGTERM, and also SIGHUP if takes_hangup is set and
+/* process_note_signals — records SIGINT and SIGTERM, and also SIGHUP if handles_hangup is set and
  * SIGHUP is not ignored. For a command that checks for them between two parts of its work. */
-void process_note_signals(bool takes_hangup);
+void process_note_signals(bool handles_hangup);
 /* process_noted — returns the last recorded signal; 0: none. */
 int process_noted(void);
 /* process_fail_noted — fails with the status of the recorded signal: "stopped by a signal; OUT was

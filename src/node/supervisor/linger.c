@@ -40,14 +40,14 @@ static void on_signal(evutil_socket_t signal_n, short what, void *arg)
     event_base_loopbreak(arg);
 }
 
-bool linger_until_signal(struct event_base *loop, bool takes_usr1, const struct timeval *limit)
+bool linger_until_signal(struct event_base *loop, bool handles_usr1, const struct timeval *limit)
 {
     static const int numbers[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};
     enum { SIGNALS_N = sizeof numbers / sizeof *numbers };
     struct event *signals[SIGNALS_N] = {NULL};
     bool is_watched = true;
     for (int i = 0; i < SIGNALS_N; i++) {
-        if (process_ignores(numbers[i]) || (numbers[i] == SIGUSR1 && !takes_usr1))
+        if (process_ignores(numbers[i]) || (numbers[i] == SIGUSR1 && !handles_usr1))
             continue;
         signals[i] = evsignal_new(loop, numbers[i], on_signal, loop);
         is_watched = is_watched && signals[i] && event_add(signals[i], NULL) == 0;

@@ -22,10 +22,10 @@ void linger_write_termination(const char *path, int code, const char *sentence);
 /* linger_text — writes the setting and its source for messages: "LINGER=60s, Kubernetes". Returns
  * out. Public for tests. */
 const char *linger_text(const struct conf *conf, char *out, size_t cap);
-/* linger_until_signal — runs the event loop until SIGTERM, SIGINT, SIGHUP or, if takes_usr1,
+/* linger_until_signal — runs the event loop until SIGTERM, SIGINT, SIGHUP or, if handles_usr1,
  * SIGUSR1 arrives, except for ignored signals, or for at most `limit`; NULL: no limit. Returns
  * false if signals cannot be watched; then the loop did not run. */
-bool linger_until_signal(struct event_base *loop, bool takes_usr1, const struct timeval *limit);
+bool linger_until_signal(struct event_base *loop, bool handles_usr1, const struct timeval *limit);
 /* linger_run — logs how the run ended (st, with its message in status_message, which it clears),
  * then runs the event loop for LINGER, or until SIGTERM, SIGINT, SIGHUP or SIGUSR1. Returns
  * immediately if these signals cannot be watched, because nothing could end the wait earlier. */

@@ -146,7 +146,7 @@ static void recover_alone(struct supervisor *s, const struct workers_end *worker
         restart_budget_stepped(&s->budget, s->checkpoints, clock_ms());
         restart_budget_passed(&s->budget, worker->last->step);
     }
-    if (!restart_budget_take(&s->budget, &loss, decision->text, why, sizeof why)) {
+    if (!restart_budget_spend(&s->budget, &loss, decision->text, why, sizeof why)) {
         exit_policy_resume_hint(supervisor_has_checkpoint_dir(s), worker->last, hint, sizeof hint);
         FAIL(decision->st, s->is_check ? "%s" : "%s; %s", why, hint);
         supervisor_end(s, decision->st);

@@ -53,7 +53,7 @@ static int64_t copy_bytes(const struct checkpoint_async *s)
 
 /* ---- open and close ---- */
 
-static enum status take_copy(struct checkpoint_async *s)
+static enum status allocate_copy(struct checkpoint_async *s)
 {
     char need[32], have[32], step[32];
     int64_t bytes = copy_bytes(s), free_bytes = s->config.memory_bytes;
@@ -89,7 +89,7 @@ static enum status plan_copy(struct checkpoint_async *s)
                   (mode != CHECKPOINT_ASYNC_MODE_AUTO || bytes >= CHECKPOINT_ASYNC_MIN_BYTES);
     if (!s->is_async)
         return ST_OK;
-    enum status st = take_copy(s);
+    enum status st = allocate_copy(s);
     if (st == ST_OK)
         return ST_OK;
     if (mode == CHECKPOINT_ASYNC_MODE_ON)

@@ -22,7 +22,7 @@
 #define NAME_BYTES 32       /* room for the name of a part */
 #define COUNT_MAX (1 << 24) /* largest count in settings */
 
-/* The place of a tensor in the state, for state_read. */
+/* The position of a tensor in the state, for state_read. */
 struct tensor_range {
     struct step *step;
     int part;

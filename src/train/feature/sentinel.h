@@ -30,8 +30,8 @@ struct sentinel_ballot {
 /* Finds the ranks, out of n, that differ from most of their kind. */
 void sentinel_count(struct sentinel_ballot *ballots, int n);
 
-/* A checksum of one result of a computation. order: its place in data flow; equal on all ranks of a
- * stage at the same entry. */
+/* A checksum of one result of a computation. order: its position in data flow; equal on all ranks
+ * of a stage at the same entry. */
 struct sentinel_entry {
     uint64_t order, sum;
 };

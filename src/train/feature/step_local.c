@@ -164,7 +164,7 @@ int64_t step_local_bytes(const struct step_core *s)
     return s->local.memory_bytes + s->local.compress_bytes;
 }
 
-enum status step_local_take(struct step_core *s)
+enum status step_local_alloc(struct step_core *s)
 {
     struct step_local *l = &s->local;
     if (!l->is_on)

@@ -10,7 +10,8 @@
 #include "base/memory.h"
 #include "train/step/pipe.h"
 
-/* The place of an entry in data flow: its run of layers, there and back, and its number in it. */
+/* The position of an entry in data flow: its run of layers, there and back, and its number in
+ * it. */
 #define NUMBER_BITS 32
 #define LAST_ORDER UINT64_MAX
 

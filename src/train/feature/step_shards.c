@@ -74,9 +74,10 @@ static enum status add_unit(void *self, const struct step_micro *m, int unit)
     return store_exact_add(s->store, step_shards_of(s, m->first), begin, n);
 }
 
-/* gather_idly — Adds idle passes before the passes of a rank that has fewer shards than another.
- * With SHARD=full every pass all-gathers parameters, and the idle passes only join these calls. */
-static enum status gather_idly(void *self, struct step_now *now)
+/* add_idle_passes — Adds idle passes before the passes of a rank that has fewer shards than
+ * another. With SHARD=full every pass all-gathers parameters, and the idle passes only join these
+ * calls. */
+static enum status add_idle_passes(void *self, struct step_now *now)
 {
     struct step_core *s = ((struct shards *)self)->s;
     int most = 0;
@@ -151,7 +152,7 @@ bool step_shards_balance_deal(const struct balance *b, int *begin)
     for (; unit >= 1; unit /= 2) {
         bool is_found = deal_shards(b, unit, begin) &&
                         (unit == 1 || time_of(b, begin) <= ALIGNED_COSTS * best) &&
-                        b->takes(b->arg, begin);
+                        b->fits(b->arg, begin);
         if (is_found)
             return time_of(b, begin) <= BALANCE_GAIN * now;
     }
@@ -161,7 +162,7 @@ bool step_shards_balance_deal(const struct balance *b, int *begin)
 static bool fits_store(void *arg, const int *begin)
 {
     const struct step_core *s = arg;
-    return store_exact_takes(s->store, begin);
+    return store_exact_fits(s->store, begin);
 }
 
 /* deal_again — Makes another deal if one is faster. begin: room for it. */
@@ -172,7 +173,7 @@ static enum status deal_again(struct shards *own, int *begin)
                                     .shards = s->config.shards,
                                     .ranks = step_mesh_data_ranks(s),
                                     .begin = store_exact_deal(s->store),
-                                    .takes = fits_store,
+                                    .fits = fits_store,
                                     .arg = s};
     if (!step_shards_balance_deal(&balance, begin))
         return ST_OK;
@@ -199,7 +200,7 @@ static void close_shards(void *self)
 }
 
 static const struct step_feature shards = {.name = "virtual shards",
-                                           .phase = {[STEP_PHASE_FORWARD] = gather_idly},
+                                           .phase = {[STEP_PHASE_FORWARD] = add_idle_passes},
                                            .pass = bind_pass,
                                            .unit_bwd = add_unit,
                                            .close = close_shards};

@@ -23,8 +23,8 @@ int step_shards_deal(const struct step *step, int data_rank);
 struct balance {
     const double *ms; /* milliseconds of a shard on each rank; positive */
     int shards, ranks;
-    const int *begin;                           /* the deal now: ranks + 1 */
-    bool (*takes)(void *arg, const int *begin); /* returns true if there is memory for a deal */
+    const int *begin;                          /* the deal now: ranks + 1 */
+    bool (*fits)(void *arg, const int *begin); /* returns true if there is memory for a deal */
     void *arg;
 };
 

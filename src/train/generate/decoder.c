@@ -32,7 +32,7 @@ struct decoder {
 
 static struct tensor allocate_tensor(struct arena *a, int64_t elems, enum dtype dtype)
 {
-    return (struct tensor){arena_take(a, (size_t)elems * dtype_bytes(dtype)), dtype};
+    return (struct tensor){arena_alloc(a, (size_t)elems * dtype_bytes(dtype)), dtype};
 }
 
 static enum status plan_arenas(struct decoder *d)

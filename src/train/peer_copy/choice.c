@@ -35,7 +35,7 @@ bool peer_copy_choice_is_same_part(const struct peer_copy_world *w, int rank, in
     return mesh_is_same_group(&w->mesh, MESH_COMM_DATA_AXES, rank, other);
 }
 
-static int find_partner(const struct peer_copy_world *w, int rank, int by)
+static int find_in_ring(const struct peer_copy_world *w, int rank, int by)
 {
     if (w->nodes < 2)
         return -1;
@@ -60,12 +60,12 @@ static int find_partner(const struct peer_copy_world *w, int rank, int by)
 
 int peer_copy_choice_keeper(const struct peer_copy_world *world, int rank)
 {
-    return find_partner(world, rank, 1);
+    return find_in_ring(world, rank, 1);
 }
 
-int peer_copy_choice_source(const struct peer_copy_world *world, int rank)
+int peer_copy_choice_kept_rank(const struct peer_copy_world *world, int rank)
 {
-    return find_partner(world, rank, RING - 1);
+    return find_in_ring(world, rank, RING - 1);
 }
 
 /* compare_stamps — Compares by history, then by step; below 0: a is older. */
@@ -105,53 +105,52 @@ static const struct peer_copy_stamp *newest_below(const struct peer_copy_offer *
     return best;
 }
 
-int peer_copy_choice_slot(const struct peer_copy_offer *offer, int holding, int slice_rank,
-                          int ranks, int64_t history, int64_t step)
+int peer_copy_choice_slot(const struct peer_copy_offer *offer, int kind, int slice_rank, int ranks,
+                          int64_t history, int64_t step)
 {
     const struct peer_copy_stamp wanted = {.history = history, .step = step};
-    for (int i = holding * PEER_COPY_BUFFERS; i < (holding + 1) * PEER_COPY_BUFFERS; i++)
+    for (int i = kind * PEER_COPY_BUFFERS; i < (kind + 1) * PEER_COPY_BUFFERS; i++)
         if (offer->slot[i].is_complete && offer->slot[i].rank == slice_rank &&
             offer->slot[i].ranks == ranks && compare_stamps(&offer->slot[i], &wanted) == 0)
             return i;
     return -1;
 }
 
-static struct peer_copy_holder held_by(const struct peer_copy_offer *offers, int holder,
-                                       int holding, int slice_rank,
-                                       const struct peer_copy_stamp *wanted)
+static struct peer_copy_chosen copy_of(const struct peer_copy_offer *offers, int keeper, int kind,
+                                       int slice_rank, const struct peer_copy_stamp *wanted)
 {
-    const int slot = peer_copy_choice_slot(&offers[holder], holding, slice_rank, wanted->ranks,
+    const int slot = peer_copy_choice_slot(&offers[keeper], kind, slice_rank, wanted->ranks,
                                            wanted->history, wanted->step);
-    return (struct peer_copy_holder){slot >= 0 ? holder : -1, slot};
+    return (struct peer_copy_chosen){slot >= 0 ? keeper : -1, slot};
 }
 
-/* find_holder — Finds a rank that has a slice from a world with other nodes. */
-static struct peer_copy_holder find_holder(const struct peer_copy_offer *offers, int ranks,
-                                           int slice_rank, const struct peer_copy_stamp *wanted)
+/* find_copy — Finds a copy of a slice from a world with other nodes. */
+static struct peer_copy_chosen find_copy(const struct peer_copy_offer *offers, int ranks,
+                                         int slice_rank, const struct peer_copy_stamp *wanted)
 {
-    struct peer_copy_holder found = {-1, -1};
-    for (int holding = 0; holding < PEER_COPY_HOLDINGS && found.rank < 0; holding++)
+    struct peer_copy_chosen found = {-1, -1};
+    for (int kind = 0; kind < PEER_COPY_KINDS && found.rank < 0; kind++)
         for (int rank = 0; rank < ranks && found.rank < 0; rank++)
-            found = held_by(offers, rank, holding, slice_rank, wanted);
+            found = copy_of(offers, rank, kind, slice_rank, wanted);
     return found;
 }
 
-/* find_holders — Returns the number of missing slices, and one rank that lacks its own. */
-static int find_holders(const struct peer_copy_offer *offers, const struct peer_copy_world *world,
-                        const struct peer_copy_stamp *wanted, struct peer_copy_holder *holders,
-                        int *missing_out)
+/* find_copies — Returns the number of missing slices, and one rank that lacks its own. */
+static int find_copies(const struct peer_copy_offer *offers, const struct peer_copy_world *world,
+                       const struct peer_copy_stamp *wanted, struct peer_copy_chosen *chosen,
+                       int *missing_out)
 {
     int missing_n = 0;
     for (int rank = wanted->ranks - 1; rank >= 0; rank--) {
-        struct peer_copy_holder found = {-1, -1};
+        struct peer_copy_chosen found = {-1, -1};
         const int ranks = mesh_ranks(&world->mesh);
         const int keeper = wanted->ranks == ranks ? peer_copy_choice_keeper(world, rank) : -1;
         if (wanted->ranks == ranks)
-            found = held_by(offers, rank, PEER_COPY_OWN, rank, wanted);
+            found = copy_of(offers, rank, PEER_COPY_OWN, rank, wanted);
         if (found.rank < 0 && keeper >= 0)
-            found = held_by(offers, keeper, PEER_COPY_KEPT, rank, wanted);
-        holders[rank] = found.rank >= 0 ? found : find_holder(offers, ranks, rank, wanted);
-        if (holders[rank].rank >= 0)
+            found = copy_of(offers, keeper, PEER_COPY_KEPT, rank, wanted);
+        chosen[rank] = found.rank >= 0 ? found : find_copy(offers, ranks, rank, wanted);
+        if (chosen[rank].rank >= 0)
             continue;
         *missing_out = rank;
         missing_n++;
@@ -161,13 +160,13 @@ static int find_holders(const struct peer_copy_offer *offers, const struct peer_
 
 void peer_copy_choice_make(const struct peer_copy_offer *offers,
                            const struct peer_copy_world *world, int ranks_max,
-                           struct peer_copy_holder *holders, struct peer_copy_choice *out)
+                           struct peer_copy_chosen *chosen, struct peer_copy_choice *out)
 {
     *out = (struct peer_copy_choice){.missing = -1};
     const struct peer_copy_stamp *at = NULL;
     const int ranks = mesh_ranks(&world->mesh);
     while (!out->is_found && (at = newest_below(offers, ranks, ranks_max, at)) != NULL) {
-        int missing = -1, missing_n = find_holders(offers, world, at, holders, &missing);
+        int missing = -1, missing_n = find_copies(offers, world, at, chosen, &missing);
         out->is_found = missing_n == 0;
         if (out->is_any && !out->is_found)
             continue; /* missing slices are reported for the newest one */

@@ -15,9 +15,9 @@
 #include "mesh/mesh.h"
 #include "train/checkpoint/checkpoint.h"
 
-enum { PEER_COPY_OWN, PEER_COPY_KEPT, PEER_COPY_HOLDINGS };
+enum { PEER_COPY_OWN, PEER_COPY_KEPT, PEER_COPY_KINDS };
 #define PEER_COPY_BUFFERS 2
-#define PEER_COPY_SLOTS (PEER_COPY_HOLDINGS * PEER_COPY_BUFFERS)
+#define PEER_COPY_SLOTS (PEER_COPY_KINDS * PEER_COPY_BUFFERS)
 
 /* The content of a slot. */
 struct peer_copy_stamp {
@@ -32,7 +32,7 @@ struct peer_copy_stamp {
 
 /* The copies that a rank can offer, as ranks exchange it. */
 struct peer_copy_offer {
-    _Alignas(16) struct peer_copy_stamp slot[PEER_COPY_SLOTS]; /* holding · BUFFERS + buffer */
+    _Alignas(16) struct peer_copy_stamp slot[PEER_COPY_SLOTS]; /* kind · BUFFERS + buffer */
     int64_t history; /* the highest history that this rank has seen; 0: none */
     /* copies of this history, of this step and later ones, may contain a changed bit, on any rank;
      * 0: none */
@@ -41,9 +41,9 @@ struct peer_copy_offer {
     int32_t was_other; /* it had copies of another model, layout or settings, which are dropped */
 };
 
-/* The rank and slot that provide a rank's slice. */
-struct peer_copy_holder {
-    int rank; /* -1: no rank has it */
+/* The copy that was chosen for a slice: its keeper (the rank itself for its own copy) and slot. */
+struct peer_copy_chosen {
+    int rank; /* -1: no rank has one */
     int slot;
 };
 struct peer_copy_choice {
@@ -70,26 +70,26 @@ struct peer_copy_world {
  *   largest number of these ranks on one node.
  * - Else it is the same local rank of another node, in a pair or ring of all nodes. */
 int peer_copy_choice_keeper(const struct peer_copy_world *world, int rank);
-/* peer_copy_choice_source — returns the rank whose slice `rank` keeps; -1: there is only one
+/* peer_copy_choice_kept_rank — returns the rank whose slice `rank` keeps; -1: there is only one
  * node. */
-int peer_copy_choice_source(const struct peer_copy_world *world, int rank);
+int peer_copy_choice_kept_rank(const struct peer_copy_world *world, int rank);
 /* peer_copy_choice_is_within — returns true if every part has at least twice as many ranks as one
  * node may hold of it. */
 bool peer_copy_choice_is_within(const struct peer_copy_world *world);
 /* peer_copy_choice_is_same_part — returns true if two ranks hold the same part. */
 bool peer_copy_choice_is_same_part(const struct peer_copy_world *world, int rank, int other);
 
-/* peer_copy_choice_slot — returns the slot of a holding that contains the slice of slice_rank, one
- * of `ranks` ranks, complete and of this history and step; -1: none does. */
-int peer_copy_choice_slot(const struct peer_copy_offer *offer, int holding, int slice_rank,
-                          int ranks, int64_t history, int64_t step);
+/* peer_copy_choice_slot — returns the slot of a kind of copy that contains the slice of slice_rank,
+ * one of `ranks` ranks, complete and of this history and step; -1: none does. */
+int peer_copy_choice_slot(const struct peer_copy_offer *offer, int kind, int slice_rank, int ranks,
+                          int64_t history, int64_t step);
 /* peer_copy_choice_make — finds the newest history, and in it the newest step, for which complete
  * copies of all slices exist somewhere and no rank marks them as suspect. offers: of the world's
- * ranks. holders: of each slice; ranks_max of them. A rank's own copy is preferred to its keeper's,
- * and both to copies on other ranks, which come from a world with other nodes. Offers come from
- * other processes: their numbers are checked. */
+ * ranks. chosen: the copy of each slice; ranks_max of them. A rank's own copy is preferred to its
+ * keeper's, and both to copies on other ranks, which come from a world with other nodes. Offers
+ * come from other processes: their numbers are checked. */
 void peer_copy_choice_make(const struct peer_copy_offer *offers,
                            const struct peer_copy_world *world, int ranks_max,
-                           struct peer_copy_holder *holders, struct peer_copy_choice *out);
+                           struct peer_copy_chosen *chosen, struct peer_copy_choice *out);
 
 #endif

@@ -36,7 +36,7 @@ static void write_slice(struct peer_copy_memory *memory, int slot, const struct 
         }
 }
 
-/* copy_slice — Copies a slice from this rank's memory to a slot: its own slice or source's. */
+/* copy_slice — Copies a slice from this rank's memory to a slot: its own slice or kept_rank's. */
 static void copy_slice(struct peer_copy *copy, const struct step *step, int rank,
                        const struct checkpoint_progress *progress, int slot,
                        struct peer_copy_label *out)
@@ -61,15 +61,16 @@ static enum status send_to_keeper(struct peer_copy *copy, void *mine, int64_t by
                : ST_OK;
 }
 
-/* exchange_bytes — Sends bytes to this rank's keeper, and receives bytes from its source. */
+/* exchange_bytes — Sends bytes to this rank's keeper, and receives bytes from kept_rank. */
 static enum status exchange_bytes(struct peer_copy *copy, void *mine, int64_t mine_bytes,
                                   void *theirs, int64_t theirs_bytes)
 {
-    const bool sends_first = copy->place.rank < copy->keeper && copy->place.rank < copy->source;
+    const bool sends_first = copy->place.rank < copy->keeper && copy->place.rank < copy->kept_rank;
     if (sends_first)
         TRY(send_to_keeper(copy, mine, mine_bytes));
     if (copy->receives && theirs_bytes > 0)
-        TRY(comm_recv(copy->config.comm, peer_copy_bytes_at(theirs), theirs_bytes, copy->source));
+        TRY(comm_recv(copy->config.comm, peer_copy_bytes_at(theirs), theirs_bytes,
+                      copy->kept_rank));
     return sends_first ? ST_OK : send_to_keeper(copy, mine, mine_bytes);
 }
 
@@ -77,7 +78,7 @@ static enum status exchange_bytes(struct peer_copy *copy, void *mine, int64_t mi
  * counts. */
 static void accept_kept(struct peer_copy *copy)
 {
-    if (peer_copy_restore_accept(copy, copy->kept_slot, &copy->kept, copy->source) == ST_OK)
+    if (peer_copy_restore_accept(copy, copy->kept_slot, &copy->kept, copy->kept_rank) == ST_OK)
         return;
     LOG_WARN("%s; the older one is kept", status_message());
     status_clear();
@@ -115,7 +116,7 @@ static bool is_sent(const struct peer_copy *copy, const struct step *step, int r
 
 bool peer_copy_exchange_travels(const struct peer_copy *copy, const struct step *step)
 {
-    return copy->source >= 0 &&
+    return copy->kept_rank >= 0 &&
            !(step_slice_has_all(step) && peer_copy_choice_is_within(&copy->config.world));
 }
 
@@ -125,15 +126,15 @@ void peer_copy_exchange_begin(struct peer_copy *copy, const struct step *step,
     ASSERTF(copy->begun_n == 0, "%d pieces are under way", copy->begun_n);
     atomic_store_explicit(&copy->moved_ns, 0, memory_order_relaxed);
     copy->sends = is_sent(copy, step, copy->place.rank, copy->keeper);
-    copy->receives = is_sent(copy, step, copy->source, copy->place.rank);
+    copy->receives = is_sent(copy, step, copy->kept_rank, copy->place.rank);
     /* This rank's own slice and, if it has it, the slice that it keeps. */
     copy->own_slot = peer_copy_memory_oldest(&copy->memory, PEER_COPY_OWN);
     copy->kept_slot = peer_copy_memory_oldest(&copy->memory, PEER_COPY_KEPT);
     copy_slice(copy, step, copy->place.rank, progress, copy->own_slot, &copy->own);
     if (copy->receives)
         peer_copy_memory_begin(&copy->memory, copy->kept_slot);
-    else if (copy->source >= 0)
-        copy_slice(copy, step, copy->source, progress, copy->kept_slot, &copy->kept);
+    else if (copy->kept_rank >= 0)
+        copy_slice(copy, step, copy->kept_rank, progress, copy->kept_slot, &copy->kept);
     int n = copy->sends || copy->receives ? pieces_n : 0;
     if (copy->pieces_n != n) {
         free(copy->pieces);

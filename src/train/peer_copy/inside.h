@@ -21,18 +21,19 @@ struct peer_copy_memory {
     struct peer_copy_head *head; /* NULL: not open */
     /* state of the checksum of the slot that is written, or of peer_copy_memory_sum_add */
     struct XXH3_state_s *sum;
-    int64_t written_bytes;                  /* bytes of the slot written so far */
-    int64_t slot_bytes[PEER_COPY_HOLDINGS]; /* size of a slot of each holding: room for one slice */
-    int64_t bytes;                          /* size of the memory */
+    int64_t written_bytes; /* bytes of the slot written so far */
+    /* size of a slot of each kind of copy: room for one slice */
+    int64_t slot_bytes[PEER_COPY_KINDS];
+    int64_t bytes;  /* size of the memory */
     bool was_other; /* it held copies with another fingerprint, which are dropped */
 };
 
-/* peer_copy_memory_bytes — returns the size of the memory with slots of slot_bytes in each
- * holding. */
-int64_t peer_copy_memory_bytes(const int64_t slot_bytes[PEER_COPY_HOLDINGS]);
+/* peer_copy_memory_bytes — returns the size of the memory with slots of slot_bytes for each
+ * kind of copy. */
+int64_t peer_copy_memory_bytes(const int64_t slot_bytes[PEER_COPY_KINDS]);
 struct peer_copy_memory_config {
-    int fd;                                 /* borrowed */
-    int64_t slot_bytes[PEER_COPY_HOLDINGS]; /* size of the largest slice of each holding */
+    int fd;                              /* borrowed */
+    int64_t slot_bytes[PEER_COPY_KINDS]; /* size of the largest slice of each kind of copy */
     uint64_t fingerprint;
     int64_t free_bytes;           /* bytes that may be allocated; -1: no limit */
     void (*heartbeat)(void *arg); /* called while memory is allocated; may be NULL */
@@ -55,9 +56,9 @@ void peer_copy_memory_set_history(struct peer_copy_memory *m, int64_t history);
  * suspect. */
 void peer_copy_memory_set_suspect(struct peer_copy_memory *m, int64_t history, int64_t step);
 
-/* peer_copy_memory_oldest — returns the slot of a holding to write next: an incomplete one, else
- * the older one. */
-int peer_copy_memory_oldest(const struct peer_copy_memory *m, int holding);
+/* peer_copy_memory_oldest — returns the slot of a kind of copy to write next: an incomplete one,
+ * else the older one. */
+int peer_copy_memory_oldest(const struct peer_copy_memory *m, int kind);
 /* peer_copy_memory_data — returns the address of a slot's slice. */
 void *peer_copy_memory_data(const struct peer_copy_memory *m, int slot);
 /* peer_copy_memory_room — returns the largest size of a slot's slice in bytes. */
@@ -113,16 +114,16 @@ struct peer_copy {
     struct comm_place place;
     /* the rank that keeps this rank's slice, and the rank whose slice this rank keeps; -1: one
      * node */
-    int keeper, source;
-    int64_t slice_bytes[PEER_COPY_HOLDINGS]; /* size of this rank's slice, and of source's */
+    int keeper, kept_rank;
+    int64_t slice_bytes[PEER_COPY_KINDS]; /* size of this rank's slice, and of kept_rank's */
     struct peer_copy_memory memory;
-    struct peer_copy_offer *offers;   /* offers of all ranks */
-    struct peer_copy_holder *holders; /* holders of slices (ranks_max) */
+    struct peer_copy_offer *offers;  /* offers of all ranks */
+    struct peer_copy_chosen *chosen; /* the copies of all slices that were chosen (ranks_max) */
     struct peer_copy_choice choice;
     int64_t history; /* history of the copies that are made now */
     int64_t step;    /* step that is being copied, or was copied last; -1: none */
     /* the exchange of that step */
-    bool sends, receives; /* to keeper; from source */
+    bool sends, receives; /* to keeper; from kept_rank */
     int own_slot, kept_slot;
     struct peer_copy_label own, kept;
     struct peer_copy_piece *pieces;

@@ -17,8 +17,8 @@
 
 #define MAGIC UINT64_C(0x34796f43766e6f43)
 #define PAGE ((int64_t)4096)
-#define TAKE_BYTES ((int64_t)256 << 20)  /* between two heartbeats */
-#define CHUNK_BYTES ((int64_t)128 << 10) /* stays in a second-level cache */
+#define ALLOCATE_BYTES ((int64_t)256 << 20) /* between two heartbeats */
+#define CHUNK_BYTES ((int64_t)128 << 10)    /* stays in a second-level cache */
 
 struct slot {
     _Atomic int32_t is_complete;
@@ -27,7 +27,7 @@ struct slot {
 };
 struct peer_copy_head {
     uint64_t magic, fingerprint;
-    int64_t slot_bytes[PEER_COPY_HOLDINGS], history;
+    int64_t slot_bytes[PEER_COPY_KINDS], history;
     int64_t suspect_history, suspect_step; /* peer_copy_offer */
     struct slot slot[PEER_COPY_SLOTS];
 };
@@ -36,11 +36,11 @@ struct peer_copy_head {
 /* Returns the size of a slot in whole pages. */
 static int64_t slot_stride(int64_t slot_bytes) { return (slot_bytes + PAGE - 1) / PAGE * PAGE; }
 
-int64_t peer_copy_memory_bytes(const int64_t slot_bytes[PEER_COPY_HOLDINGS])
+int64_t peer_copy_memory_bytes(const int64_t slot_bytes[PEER_COPY_KINDS])
 {
     int64_t bytes = HEAD_BYTES;
-    for (int holding = 0; holding < PEER_COPY_HOLDINGS; holding++)
-        bytes += PEER_COPY_BUFFERS * slot_stride(slot_bytes[holding]);
+    for (int kind = 0; kind < PEER_COPY_KINDS; kind++)
+        bytes += PEER_COPY_BUFFERS * slot_stride(slot_bytes[kind]);
     return bytes;
 }
 
@@ -66,13 +66,13 @@ static void give_back(int fd)
         errno = 0; /* there is nothing to free */
 }
 
-/* take_pages — Allocates the pages of all slots, so that no write can fail later. */
-static enum status take_pages(const struct peer_copy_memory_config *c, int64_t bytes)
+/* allocate_pages — Allocates the pages of all slots, so that no write can fail later. */
+static enum status allocate_pages(const struct peer_copy_memory_config *c, int64_t bytes)
 {
     if (ftruncate(c->fd, bytes) != 0)
         return FAIL(ST_RETRY, "%s", strerror(errno));
     for (int64_t at = 0, n; at < bytes; at += n) {
-        n = bytes - at < TAKE_BYTES ? bytes - at : TAKE_BYTES;
+        n = bytes - at < ALLOCATE_BYTES ? bytes - at : ALLOCATE_BYTES;
         if (fallocate(c->fd, 0, at, n) != 0)
             return FAIL(ST_RETRY, "%s", strerror(errno));
         if (c->heartbeat)
@@ -91,7 +91,7 @@ static enum status allocate_memory(const struct peer_copy_memory_config *c, int6
     give_back(c->fd);
     if (c->free_bytes >= 0 && bytes > c->free_bytes + had_bytes)
         return FAIL(ST_RETRY, "copies of the state need %s, and %s are left for them", need, have);
-    if (take_pages(c, bytes) == ST_OK)
+    if (allocate_pages(c, bytes) == ST_OK)
         return ST_OK;
     struct status_saved saved;
     status_save(&saved);
@@ -179,9 +179,9 @@ static bool is_older(const struct peer_copy_stamp *a, const struct peer_copy_sta
     return a->history != b->history ? a->history < b->history : a->step < b->step;
 }
 
-int peer_copy_memory_oldest(const struct peer_copy_memory *m, int holding)
+int peer_copy_memory_oldest(const struct peer_copy_memory *m, int kind)
 {
-    const int first = holding * PEER_COPY_BUFFERS, second = first + 1;
+    const int first = kind * PEER_COPY_BUFFERS, second = first + 1;
     if (!is_complete(m, first) || !is_complete(m, second))
         return is_complete(m, first) ? second : first;
     return is_older(&m->head->slot[first].stamp, &m->head->slot[second].stamp) ? first : second;

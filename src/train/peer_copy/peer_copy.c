@@ -42,8 +42,8 @@ enum status peer_copy_sizes(const struct step_config *config, const struct comm_
     if (ranks_min > 0 && ranks_min < ranks_max)
         TRY(step_slice_elems_most(config, ranks_min, &most));
     const int rank[] = {[PEER_COPY_OWN] = place->rank,
-                        [PEER_COPY_KEPT] = peer_copy_choice_source(&world, place->rank)};
-    for (int i = 0; i < PEER_COPY_HOLDINGS; i++) {
+                        [PEER_COPY_KEPT] = peer_copy_choice_kept_rank(&world, place->rank)};
+    for (int i = 0; i < PEER_COPY_KINDS; i++) {
         int64_t elems = 0;
         if (rank[i] >= 0)
             TRY(step_slice_elems_of(config, place->ranks, rank[i], &elems));
@@ -53,9 +53,9 @@ enum status peer_copy_sizes(const struct step_config *config, const struct comm_
     return ST_OK;
 }
 
-static void bytes_of(const int64_t elems[PEER_COPY_HOLDINGS], int64_t out[PEER_COPY_HOLDINGS])
+static void bytes_of(const int64_t elems[PEER_COPY_KINDS], int64_t out[PEER_COPY_KINDS])
 {
-    for (int i = 0; i < PEER_COPY_HOLDINGS; i++)
+    for (int i = 0; i < PEER_COPY_KINDS; i++)
         out[i] = elems[i] * (int64_t)sizeof(float);
 }
 
@@ -63,7 +63,7 @@ enum status peer_copy_bytes(const struct step_config *config, const struct comm_
                             int ranks_min, int ranks_max, int64_t *out)
 {
     struct peer_copy_sizes sizes;
-    int64_t slot_bytes[PEER_COPY_HOLDINGS];
+    int64_t slot_bytes[PEER_COPY_KINDS];
     TRY(peer_copy_sizes(config, place, ranks_min, ranks_max, &sizes));
     bytes_of(sizes.slot_elems, slot_bytes);
     *out = peer_copy_memory_bytes(slot_bytes);
@@ -72,8 +72,8 @@ enum status peer_copy_bytes(const struct step_config *config, const struct comm_
 
 /* ---- open and close ---- */
 
-/* take_memory — Allocates the memory. A rank without room reports that in its offer. */
-static void take_memory(struct peer_copy *copy)
+/* open_memory — Allocates the memory. A rank without room reports that in its offer. */
+static void open_memory(struct peer_copy *copy)
 {
     const struct peer_copy_config *c = &copy->config;
     const int64_t free_bytes = memory_free(),
@@ -115,16 +115,16 @@ enum status peer_copy_open(const struct peer_copy_config *config, struct peer_co
     copy->place = *place;
     bytes_of(config->sizes.slice_elems, copy->slice_bytes);
     copy->keeper = peer_copy_choice_keeper(&config->world, place->rank);
-    copy->source = peer_copy_choice_source(&config->world, place->rank);
+    copy->kept_rank = peer_copy_choice_kept_rank(&config->world, place->rank);
     copy->step = -1;
-    copy->holders = memory_new((size_t)config->ranks_max, sizeof *copy->holders);
+    copy->chosen = memory_new((size_t)config->ranks_max, sizeof *copy->chosen);
     const size_t ranks = (size_t)place->ranks;
     copy->offers = aligned_alloc(_Alignof(struct peer_copy_offer), ranks * sizeof *copy->offers);
     enum status st = copy->offers
                          ? ST_OK
                          : FAIL(ST_RETRY, "out of memory: copies of the state of %zu ranks", ranks);
     if (st == ST_OK) {
-        take_memory(copy);
+        open_memory(copy);
         st = exchange_offers(copy);
     }
     int without = -1; /* the first rank that has no room */
@@ -172,28 +172,28 @@ void peer_copy_close(struct peer_copy *copy)
     (void)peer_copy_exchange_finish(copy); /* after a failure, too: then no job uses the memory */
     peer_copy_memory_close(&copy->memory);
     free(copy->offers);
-    free(copy->holders);
+    free(copy->chosen);
     free(copy->pieces);
     free(copy);
 }
 
 /* ---- the choice of a state ---- */
 
-/* verify_copies — Lets the holders check the copies that were chosen. All ranks get the number of
+/* verify_copies — Lets the keepers check the copies that were chosen. All ranks get the number of
  * damaged ones. */
 static enum status verify_copies(struct peer_copy *copy, bool *is_sound_out)
 {
     float damaged = 0;
     for (int rank = 0; rank < copy->choice.ranks; rank++) {
-        const struct peer_copy_holder *holder = &copy->holders[rank];
-        if (holder->rank != copy->place.rank)
+        const struct peer_copy_chosen *chosen = &copy->chosen[rank];
+        if (chosen->rank != copy->place.rank)
             continue;
-        if (peer_copy_memory_is_sound(&copy->memory, holder->slot))
+        if (peer_copy_memory_is_sound(&copy->memory, chosen->slot))
             continue;
         LOG_WARN("the copy in memory of rank %d's part of step %lld is damaged (checksum); it is "
                  "not used",
                  rank, (long long)copy->choice.step);
-        peer_copy_memory_begin(&copy->memory, holder->slot);
+        peer_copy_memory_begin(&copy->memory, chosen->slot);
         damaged++;
     }
     peer_copy_beat(copy);
@@ -237,7 +237,7 @@ static void log_found(const struct peer_copy *copy)
     const struct peer_copy_choice *choice = &copy->choice;
     int from_peers = 0;
     for (int rank = 0; rank < choice->ranks; rank++)
-        from_peers += copy->holders[rank].rank != rank;
+        from_peers += copy->chosen[rank].rank != rank;
     if (copy->place.rank == 0 && choice->ranks == copy->place.ranks)
         LOG_INFO("resuming from memory: step %lld, %d of %d parts from their copies on other "
                  "nodes; no checkpoint is read",
@@ -273,7 +273,7 @@ enum status peer_copy_find(struct peer_copy *copy, bool *found_out,
     peer_copy_memory_set_history(&copy->memory, copy->history);
     for (bool is_sound = false; !is_sound;) {
         peer_copy_choice_make(copy->offers, &copy->config.world, copy->config.ranks_max,
-                              copy->holders, &copy->choice);
+                              copy->chosen, &copy->choice);
         if (!copy->choice.is_found)
             break;
         TRY(verify_copies(copy, &is_sound));

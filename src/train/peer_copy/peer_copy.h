@@ -2,7 +2,7 @@
  * slice (mesh/store/state.h) is kept by itself and by a rank of another node. After a loss the job
  * continues from them, without a disk; at most one finished step is repeated. The number of ranks
  * along the data axis may be smaller or larger than when the copies were made: then each slice is
- * sent from its holder to all ranks.
+ * sent from its keeper to all ranks.
  *
  * Order of life: open, find; then if a state was found restore, once there is a step; unit_done in
  * each step; close. All but clear, suspect, close and stats are collective. Decision 058 explains
@@ -27,8 +27,8 @@ const char *peer_copy_why(const struct step_config *config, int nodes);
  * size. */
 struct peer_copy_sizes {
     /* slices of the rank at this place; 0: it keeps none */
-    int64_t slice_elems[PEER_COPY_HOLDINGS];
-    int64_t slot_elems[PEER_COPY_HOLDINGS]; /* room for each, also with the fewest ranks */
+    int64_t slice_elems[PEER_COPY_KINDS];
+    int64_t slot_elems[PEER_COPY_KINDS]; /* room for each, also with the fewest ranks */
 };
 /* peer_copy_world — describes the ranks of a generation. */
 enum status peer_copy_world(const struct step_config *config, const struct comm_place *place,

@@ -52,12 +52,12 @@ enum status peer_copy_restore_accept(struct peer_copy *copy, int slot,
     return ST_OK;
 }
 
-/* receive_slice — Receives the slice of a rank into the oldest slot of a holding. */
-static enum status receive_slice(struct peer_copy *copy, int holding, int rank, int from,
+/* receive_slice — Receives the slice of a rank into the oldest slot of a kind of copy. */
+static enum status receive_slice(struct peer_copy *copy, int kind, int rank, int from,
                                  int *slot_out)
 {
     struct peer_copy_label label;
-    const int slot = peer_copy_memory_oldest(&copy->memory, holding);
+    const int slot = peer_copy_memory_oldest(&copy->memory, kind);
     peer_copy_memory_begin(&copy->memory, slot);
     /* A slice of at most a slot's size, as send_slice sends it. */
     TRY(comm_recv(copy->config.comm, peer_copy_bytes_at(&label), sizeof *&label, from));
@@ -98,42 +98,43 @@ static enum status replicate_slices(struct peer_copy *copy, int own_slot)
 
 /* ---- another number of ranks ---- */
 
-/* take_label — Broadcasts the description of a slice's slot. bytes: expected size of the slice. */
-static enum status take_label(struct peer_copy *copy, int rank, int64_t bytes,
-                              struct peer_copy_label *out)
+/* share_label — Broadcasts the description of a slice's slot. bytes: expected size of the
+ * slice. */
+static enum status share_label(struct peer_copy *copy, int rank, int64_t bytes,
+                               struct peer_copy_label *out)
 {
-    const struct peer_copy_holder *holder = &copy->holders[rank];
+    const struct peer_copy_chosen *chosen = &copy->chosen[rank];
     *out = (struct peer_copy_label){0};
-    if (holder->rank == copy->place.rank)
-        *out = label_of(copy, holder->slot);
+    if (chosen->rank == copy->place.rank)
+        *out = label_of(copy, chosen->slot);
     if (copy->place.ranks > 1)
-        TRY(comm_broadcast(copy->config.comm, peer_copy_bytes_at(out), sizeof *out, holder->rank));
+        TRY(comm_broadcast(copy->config.comm, peer_copy_bytes_at(out), sizeof *out, chosen->rank));
     if (out->stamp.rank == rank && out->stamp.bytes == bytes)
         return ST_OK;
     return FAIL(ST_PEER, "rank %d gave rank %d's part with %lld bytes for rank %d's with %lld",
-                holder->rank, out->stamp.rank, (long long)out->stamp.bytes, rank, (long long)bytes);
+                chosen->rank, out->stamp.rank, (long long)out->stamp.bytes, rank, (long long)bytes);
 }
 
-/* pass_slice — The holder sends a slice to all ranks, whose state it becomes; the other ranks
+/* pass_slice — The keeper sends a slice to all ranks, whose state it becomes; the other ranks
  * receive it in `buffer`. Damage is found only at the end: then the state is lost, and the
  * generation fails. */
 static enum status pass_slice(struct peer_copy *copy, const struct state *slice, float *buffer)
 {
-    const struct peer_copy_holder *holder = &copy->holders[slice->rank];
-    const bool holds = holder->rank == copy->place.rank;
+    const struct peer_copy_chosen *chosen = &copy->chosen[slice->rank];
+    const bool holds = chosen->rank == copy->place.rank;
     const int64_t each = state_describe(slice, 0, 0).elems,
                   elems = each * state_count(slice, false);
     struct peer_copy_label label;
-    TRY(take_label(copy, slice->rank, elems * (int64_t)sizeof *buffer, &label));
+    TRY(share_label(copy, slice->rank, elems * (int64_t)sizeof *buffer, &label));
     peer_copy_memory_sum_begin(&copy->memory, &label.stamp);
     for (int64_t at = 0, n; at < elems; at += n) {
         const int64_t left = each - at % each; /* elements left in the part */
         float *data =
-            holds ? (float *)peer_copy_memory_data(&copy->memory, holder->slot) + at : buffer;
+            holds ? (float *)peer_copy_memory_data(&copy->memory, chosen->slot) + at : buffer;
         n = left < MESSAGE_ELEMS ? left : MESSAGE_ELEMS;
         if (copy->place.ranks > 1)
             TRY(comm_broadcast(copy->config.comm, peer_copy_bytes_at(data),
-                               n * (int64_t)sizeof *data, holder->rank));
+                               n * (int64_t)sizeof *data, chosen->rank));
         peer_copy_memory_sum_add(&copy->memory, data, n * (int64_t)sizeof *data);
         peer_copy_beat(copy);
         TRY(state_write(slice, (int)(at / each), at % each, n, data));
@@ -170,16 +171,16 @@ static enum status restore_state(struct peer_copy *copy, struct step *step)
         free(buffer);
         return st;
     }
-    /* Every rank that lacks its slice receives it from its holder. */
-    int slot = copy->holders[copy->place.rank].slot;
+    /* Every rank that lacks its slice receives it from its keeper. */
+    int slot = copy->chosen[copy->place.rank].slot;
     for (int rank = 0; rank < copy->place.ranks; rank++) {
-        const struct peer_copy_holder *holder = &copy->holders[rank];
-        if (holder->rank == rank)
+        const struct peer_copy_chosen *chosen = &copy->chosen[rank];
+        if (chosen->rank == rank)
             continue;
-        if (holder->rank == copy->place.rank)
-            TRY(send_slice(copy, holder->slot, rank));
+        if (chosen->rank == copy->place.rank)
+            TRY(send_slice(copy, chosen->slot, rank));
         if (rank == copy->place.rank)
-            TRY(receive_slice(copy, PEER_COPY_OWN, rank, holder->rank, &slot));
+            TRY(receive_slice(copy, PEER_COPY_OWN, rank, chosen->rank, &slot));
     }
     TRY(replicate_slices(copy, slot));
     return restore_slice(copy, step, slot);

@@ -15,7 +15,7 @@ static enum status allocate_array(size_t n, size_t elem_bytes, void **out)
                        elem_bytes);
 }
 
-static enum status take_all(struct batch *b)
+static enum status allocate_all(struct batch *b)
 {
     size_t n = (size_t)b->samples, tokens = n * (size_t)b->seq_tokens;
     void *array;
@@ -79,7 +79,7 @@ enum status batch_init(struct batch *out, enum feed_task task, int64_t samples, 
             "a batch of %lld samples of %lld tokens is too large; use a smaller GLOBAL_BATCH",
             (long long)samples, (long long)seq_tokens);
     struct batch b = {.task = task, .samples = samples, .seq_tokens = seq_tokens};
-    enum status st = take_all(&b);
+    enum status st = allocate_all(&b);
     if (st == ST_OK)
         *out = b;
     else

@@ -1,4 +1,4 @@
-/* batch — one batch of samples in host memory, and the only place that divides a loss.
+/* batch — one batch of samples in host memory, and the only code that divides a loss.
  *
  * Losses and gradients are sums. Their divisor is counted over the whole global batch before the
  * first micro-batch runs, so results do not depend on how the batch is cut. Pure. It must not know

@@ -140,11 +140,11 @@ void step_local_outside(const struct step_core *s, struct step_config *config,
 /* step_local_open — splits the comms; s->config.comm becomes the replica's comm. Call it after
  * step_local_place. Collective. */
 enum status step_local_open(struct step_core *s);
-/* step_local_plan — returns the bytes of host memory that step_local_take allocates. Call it when
+/* step_local_plan — returns the bytes of host memory that step_local_alloc allocates. Call it when
  * the table is complete. */
 int64_t step_local_plan(const struct step_core *s);
-/* step_local_take — allocates the memory; nothing if not is_on. Collective. */
-enum status step_local_take(struct step_core *s);
+/* step_local_alloc — allocates the memory; nothing if not is_on. Collective. */
+enum status step_local_alloc(struct step_core *s);
 /* step_local_bytes — returns the bytes that it allocated. */
 int64_t step_local_bytes(const struct step_core *s);
 /* step_local_sync_fill — copies the parameters of the step to the outer parameters. */
@@ -185,7 +185,7 @@ void step_shards_shorten(struct step_config *c, int64_t samples);
  * rebalancing; also without shards. Only for tests. */
 void step_shards_share(const struct step_config *config, int ranks, int rank, int64_t *first_out,
                        int64_t *samples_out);
-/* step_shards_bind — sets the place to which *p writes gradients, and whether it adds to them.
+/* step_shards_bind — sets the memory to which *p writes gradients, and whether it adds to them.
  * Without shards it has no effect. */
 void step_shards_bind(const struct step_core *s, int64_t first, struct pass *p);
 

@@ -474,7 +474,7 @@ static enum status open_all(struct dry *d, const struct step_place *place)
     d->data = open_group(d, MESH_COMM_DATA_AXES);
     d->world = open_group(d, MESH_BIT(MESH_AXES) - 1);
     set_axes(d);
-    s->async.is_on = step_async_takes(&s->core.config, place);
+    s->async.is_on = step_async_is_possible(&s->core.config, place);
     s->update.step_i = 1;
     struct arena arena[STEP_ARENA_N];
     for (int i = 0; i < STEP_ARENA_N; i++)

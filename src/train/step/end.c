@@ -100,7 +100,7 @@ int64_t step_async_memory(const struct step *s)
     return s->async.ranks != NULL ? (int64_t)all_bytes(s->async.ranks) : 0;
 }
 
-bool step_async_takes(const struct step_config *c, const struct step_place *place)
+bool step_async_is_possible(const struct step_config *c, const struct step_place *place)
 {
     bool is_alone = place->ranks == 1;
     if (c->spike.mode != SPIKE_MODE_OFF) /* the device skips only numbers that are not finite */
@@ -120,7 +120,7 @@ static int64_t each_elems(int64_t losses_n)
 
 int64_t step_async_plan(const struct step *s, const struct step_place *place)
 {
-    if (place->ranks == 1 || !step_async_takes(&s->core.config, place))
+    if (place->ranks == 1 || !step_async_is_possible(&s->core.config, place))
         return 0;
     return place->ranks * each_elems(s->core.samples * step_sample_losses(&s->core)) *
            (int64_t)sizeof(float);

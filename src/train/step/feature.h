@@ -69,7 +69,7 @@ struct step_feature {
     enum status (*phase[STEP_PHASE_N])(void *self, struct step_now *now);
     /* A pass begins. It goes through the stage's run of layers; `at` is the number of this run
      * among all runs in the order of data flow, or 0 without stages. The hook may change the pass's
-     * axes and the place where it writes gradients. */
+     * axes and the memory to which it writes gradients. */
     void (*pass)(void *self, const struct step_micro *m, int at, struct pass *p);
     /* The stream has written rows that are about to be sent to another stage. */
     enum status (*rows)(void *self, struct tensor rows, int64_t elems);

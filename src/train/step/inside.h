@@ -75,8 +75,8 @@ double step_loss_factor(const struct step *s);
 /* step_memory_arenas — divides the arenas for passes. This rank's part of the model and the store's
  * place are set before. */
 enum status step_memory_arenas(struct step *s, struct arena arena[STEP_ARENA_N]);
-/* step_memory_take — allocates the arenas, and host memory for results that are read back. */
-enum status step_memory_take(struct step *s);
+/* step_memory_alloc — allocates the arenas, and host memory for results that are read back. */
+enum status step_memory_alloc(struct step *s);
 /* step_memory_check — asserts that the allocated sizes are the planned sizes. */
 enum status step_memory_check(const struct step *s);
 void step_memory_log(const struct step *s);
@@ -97,8 +97,8 @@ enum status step_end(struct step *s, struct step_now *now);
 
 /* ---- the end of the passes if the device decides on the update ---- */
 
-/* step_async_takes — returns true if the device decides in a step at this place. */
-bool step_async_takes(const struct step_config *c, const struct step_place *place);
+/* step_async_is_possible — returns true if the device decides in a step at this place. */
+bool step_async_is_possible(const struct step_config *c, const struct step_place *place);
 /* step_async_plan — returns the bytes that step_async_open allocates there, both on the device and
  * on the host. */
 int64_t step_async_plan(const struct step *s, const struct step_place *place);

@@ -18,7 +18,7 @@
 
 static struct tensor allocate_tensor(struct arena *a, int64_t elems, enum dtype dtype)
 {
-    return (struct tensor){arena_take(a, (size_t)elems * dtype_bytes(dtype)), dtype};
+    return (struct tensor){arena_alloc(a, (size_t)elems * dtype_bytes(dtype)), dtype};
 }
 
 enum status step_memory_arenas(struct step *s, struct arena arena[STEP_ARENA_N])
@@ -33,7 +33,7 @@ enum status step_memory_arenas(struct step *s, struct arena arena[STEP_ARENA_N])
     if (!c->is_eval && step_mesh_partial_elems(&s->core) > 0)
         s->core.partial = allocate_tensor(input, step_mesh_partial_elems(&s->core), DTYPE_F32);
     if (!c->is_eval && c->optim.kind == OPTIM_KIND_MUON)
-        s->update.muon = muon_take(input, &s->core.table);
+        s->update.muon = muon_alloc(input, &s->core.table);
     s->logits =
         allocate_tensor(input, c->dims.task == MODEL_TASK_LM ? c->dims.vocab : 2 * all, DTYPE_F32);
     if (c->dims.task == MODEL_TASK_LM) {
@@ -54,7 +54,7 @@ enum status step_memory_arenas(struct step *s, struct arena arena[STEP_ARENA_N])
                       &s->acts);
 }
 
-static enum status take_arenas(struct step *s)
+static enum status allocate_arenas(struct step *s)
 {
     static const char *const name[STEP_ARENA_N] = {"acts", "scratch", "input"};
     struct arena planned[STEP_ARENA_N];
@@ -70,7 +70,7 @@ static enum status take_arenas(struct step *s)
     }
     TRY(step_memory_arenas(s, s->arena));
     for (int i = 0; i < STEP_ARENA_N; i++) {
-        ASSERTF(s->arena[i].used_bytes == planned[i].used_bytes, "arena %s: planned %zu taken %zu",
+        ASSERTF(s->arena[i].used_bytes == planned[i].used_bytes, "arena %s: planned %zu has %zu",
                 name[i], planned[i].used_bytes, s->arena[i].used_bytes);
         arena_seal(&s->arena[i]);
     }
@@ -125,10 +125,10 @@ static void text_held(const struct step *s, char *out, size_t cap)
     dev_info(s->core.config.dev, &info);
     text_format(out, cap, "; the process holds %s%s%s",
                 text_format_bytes(host, sizeof(host), (double)held_bytes),
-                info.taken_bytes < 0 ? "" : ", and of its GPU ",
-                info.taken_bytes < 0
+                info.allocated_bytes < 0 ? "" : ", and of its GPU ",
+                info.allocated_bytes < 0
                     ? ""
-                    : text_format_bytes(device, sizeof(device), (double)info.taken_bytes));
+                    : text_format_bytes(device, sizeof(device), (double)info.allocated_bytes));
 }
 
 /* Rank 0 logs the memory of a rank, as it was planned. */
@@ -248,19 +248,20 @@ enum status step_memory_check(const struct step *s)
 {
     struct step_place place = step_place_of(s);
     struct step_config config;
-    struct step_memory planned, taken = step_memory(s);
+    struct step_memory planned, allocated = step_memory(s);
     step_local_outside(&s->core, &config, &place);
     TRY(step_plan(&config, &place, &planned));
-    ASSERTF(memcmp(&planned, &taken, sizeof planned) == 0,
-            "planned passes %lld params %lld readback %lld, taken %lld %lld %lld",
+    ASSERTF(memcmp(&planned, &allocated, sizeof planned) == 0,
+            "planned passes %lld params %lld readback %lld, allocated %lld %lld %lld",
             (long long)planned.passes, (long long)planned.store.params, (long long)planned.readback,
-            (long long)taken.passes, (long long)taken.store.params, (long long)taken.readback);
+            (long long)allocated.passes, (long long)allocated.store.params,
+            (long long)allocated.readback);
     return ST_OK;
 }
 
-/* take_readback — Allocates pinned host memory for the results that are read back in every step, so
- * that they are copied directly. */
-static enum status take_readback(struct step *s)
+/* allocate_readback — Allocates pinned host memory for the results that are read back in every
+ * step, so that they are copied directly. */
+static enum status allocate_readback(struct step *s)
 {
     int64_t bytes = readback_bytes(s);
     void *data = NULL;
@@ -272,8 +273,8 @@ static enum status take_readback(struct step *s)
     return ST_OK;
 }
 
-enum status step_memory_take(struct step *s)
+enum status step_memory_alloc(struct step *s)
 {
-    TRY(take_arenas(s));
-    return take_readback(s);
+    TRY(allocate_arenas(s));
+    return allocate_readback(s);
 }

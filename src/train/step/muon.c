@@ -19,10 +19,10 @@ static int64_t lesser(int64_t a, int64_t b) { return a < b ? a : b; }
 
 static struct tensor allocate_tensor(struct arena *arena, int64_t elems, enum dtype dtype)
 {
-    return (struct tensor){arena_take(arena, (size_t)elems * dtype_bytes(dtype)), dtype};
+    return (struct tensor){arena_alloc(arena, (size_t)elems * dtype_bytes(dtype)), dtype};
 }
 
-struct muon_room muon_take(struct arena *arena, const struct param_table *t)
+struct muon_room muon_alloc(struct arena *arena, const struct param_table *t)
 {
     int64_t elems = 0, side = 0;
     struct param_matrix matrix[PARAM_MATRICES_MAX];
@@ -173,7 +173,7 @@ static enum status set_direction(const struct muon *m, const struct store_local_
     return dev_copy(m->stream, g.data, u.data, bytes);
 }
 
-/* copy_matrix — Copies a matrix between its place in a tensor and rows of its own. */
+/* copy_matrix — Copies a matrix between its range of a tensor and rows of its own. */
 static enum status copy_matrix(const struct muon *m, const struct param_matrix *matrix,
                                struct tensor whole, struct tensor own, bool is_back)
 {

@@ -43,8 +43,8 @@ struct muon {
     void *heartbeat_arg;
 };
 
-/* muon_take — allocates the memory for the hidden matrices of a table; nothing if it has none. */
-struct muon_room muon_take(struct arena *arena, const struct param_table *table);
+/* muon_alloc — allocates the memory for the hidden matrices of a table; nothing if it has none. */
+struct muon_room muon_alloc(struct arena *arena, const struct param_table *table);
 /* muon_orthogonalise — for muon_update, and for tests: orthogonalises the rows × columns matrix in
  * room->x by the iteration above, and multiplies it by `factor`. *out: x or y of the room; the rest
  * of the room is overwritten. If unit[0] is NaN the result is zero. */

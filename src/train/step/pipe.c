@@ -101,11 +101,11 @@ int64_t step_pipe_elems(const struct step_core *s, int64_t b, int64_t t)
     return b * t * s->dims.embed / s->mesh.mesh.size[MESH_AXIS_TENSOR];
 }
 
-struct tensor step_pipe_take_rows(const struct step_core *s, struct arena *from)
+struct tensor step_pipe_alloc_rows(const struct step_core *s, struct arena *from)
 {
     const struct step_config *c = &s->config;
     int64_t elems = step_pipe_elems(s, c->batch_samples, s->own_tokens);
-    return (struct tensor){arena_take(from, (size_t)elems * dtype_bytes(c->store.dtype)),
+    return (struct tensor){arena_alloc(from, (size_t)elems * dtype_bytes(c->store.dtype)),
                            c->store.dtype};
 }
 
@@ -134,10 +134,10 @@ enum status step_pipe_plan(struct step_core *s, struct arena arena[STEP_ARENA_N]
     struct step_pipe *p = s->pipe;
     struct arena *input = &arena[STEP_ARENA_INPUT];
     if (!s->config.is_eval) {
-        p->received[0] = step_pipe_take_rows(s, input);
-        p->received[1] = step_pipe_take_rows(s, input);
+        p->received[0] = step_pipe_alloc_rows(s, input);
+        p->received[1] = step_pipe_alloc_rows(s, input);
         for (int i = 0; i < p->plan.grads_out; i++)
-            p->made[i] = step_pipe_take_rows(s, input);
+            p->made[i] = step_pipe_alloc_rows(s, input);
     }
     TRY(step_pipe_ends_plan(s, input));
     for (int i = 0; i < p->pipe.chunks; i++)
@@ -147,8 +147,8 @@ enum status step_pipe_plan(struct step_core *s, struct arena arena[STEP_ARENA_N]
 
 /* ---- life ---- */
 
-/* place_params — Copies the offsets of the stage's table to a chunk's table. */
-static void place_params(struct param_table *chunk, const struct param_table *stage)
+/* copy_offsets — Copies the offsets of the stage's table to a chunk's table. */
+static void copy_offsets(struct param_table *chunk, const struct param_table *stage)
 {
     for (int i = 0; i < chunk->params_n; i++) {
         int at = 0;
@@ -167,8 +167,8 @@ enum status step_pipe_open(struct step_core *s)
     s->pipe->line = s->mesh.pipeline;
     store_bind(s->store, &pass);
     for (int i = 0; i < s->pipe->pipe.chunks; i++) {
-        place_params(&s->pipe->chunk[i].table, pass.table);
-        place_params(&s->pipe->chunk[i].grads, pass.grad_table);
+        copy_offsets(&s->pipe->chunk[i].table, pass.table);
+        copy_offsets(&s->pipe->chunk[i].grads, pass.grad_table);
     }
     return step_pipe_ends_open(s);
 }
@@ -187,8 +187,8 @@ void step_pipe_close(struct step_core *s)
     step_pipe_ends_close(s);
     for (int i = 0; p->message && i < p->plan.actions_n; i++)
         dev_event_free(p->message[i].made);
-    for (size_t i = 0; i < sizeof p->taken / sizeof *p->taken; i++)
-        dev_event_free(p->taken[i]);
+    for (size_t i = 0; i < sizeof p->copied / sizeof *p->copied; i++)
+        dev_event_free(p->copied[i]);
     for (int i = 0; i < MODEL_CHUNKS_MAX; i++) {
         struct step_pipe_chunk *chunk = &p->chunk[i];
         for (int micro = 0; chunk->acts && micro < chunk->acts_n; micro++)

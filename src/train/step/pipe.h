@@ -4,10 +4,10 @@
  * order.
  *
  * Messages are jobs on the comm's queue thread, concurrent with computation. Each carries the rows
- * at a border of chunks, or their gradient. A received message is copied to its place when its op
- * starts. A forward op's output is sent from its place; a gradient is copied first, because all
- * activations share one. On a GPU a message waits for an event, not for the stream: a send waits
- * until its rows are computed, a receive until the previous message has been copied to its
+ * at a border of chunks, or their gradient. A received message is copied to its destination when
+ * its op starts. A forward op's output is sent from its memory; a gradient is copied first, because
+ * all activations share one. On a GPU a message waits for an event, not for the stream: a send
+ * waits until its rows are computed, a receive until the previous message has been copied to its
  * place. */
 #ifndef CONVOY_TRAIN_STEP_PIPE_H
 #define CONVOY_TRAIN_STEP_PIPE_H
@@ -51,7 +51,7 @@ struct step_pipe {
     /* received messages: forward, backward; gradients to be sent */
     struct tensor received[2], made[STEP_PIPE_GRADS_MAX];
     /* events: the last message was copied from received[0], received[1], embed_rows */
-    struct dev_event *taken[3];
+    struct dev_event *copied[3];
     struct step_pipe_message *message; /* one for each action */
     struct comm_ticket newest;         /* ticket of the last message that was begun */
     bool is_under_way;                 /* that message may not be done */
@@ -66,7 +66,7 @@ enum status step_pipe_describe(struct step_core *s, const struct model_shard *pa
 bool step_pipe_is_early(const struct step_core *s);
 /* step_pipe_plan — allocates activations, scratch and messages. */
 enum status step_pipe_plan(struct step_core *s, struct arena arena[STEP_ARENA_N]);
-/* step_pipe_open — opens the comms, and finds the places of parameters. Call it after the store is
+/* step_pipe_open — opens the comms, and finds the offsets of parameters. Call it after the store is
  * open. Collective. */
 enum status step_pipe_open(struct step_core *s);
 /* step_pipe_quiesce — waits for messages in progress, also after a failure. */
@@ -78,8 +78,8 @@ void step_pipe_close(struct step_core *s);
 void step_pipe_bind(const struct step_core *s, int chunk, int micro, struct pass *p);
 /* step_pipe_elems — returns the elements of a message of b samples of t tokens. */
 int64_t step_pipe_elems(const struct step_core *s, int64_t b, int64_t t);
-/* step_pipe_take_rows — allocates memory for a message of a micro-batch. */
-struct tensor step_pipe_take_rows(const struct step_core *s, struct arena *from);
+/* step_pipe_alloc_rows — allocates memory for a message of a micro-batch. */
+struct tensor step_pipe_alloc_rows(const struct step_core *s, struct arena *from);
 
 /* ---- the token embedding that the head shares (step/pipe_ends.c) ---- */
 
@@ -96,13 +96,14 @@ enum status step_pipe_ends_plan(struct step_core *s, struct arena *from);
 /* step_pipe_ends_open — opens the comm of both stages. Collective. */
 enum status step_pipe_ends_open(struct step_core *s);
 void step_pipe_ends_close(struct step_core *s);
-/* step_pipe_ends_bind — sets the place of the embedding's gradient in the pass of a micro-batch. */
+/* step_pipe_ends_bind — sets the memory of the embedding's gradient in the pass of a
+ * micro-batch. */
 void step_pipe_ends_bind(const struct step_core *s, int64_t micro, struct pass *p);
-/* step_pipe_ends_grad — returns the place where a pass with gradients writes a tensor's gradient;
- * data NULL: it writes none. */
+/* step_pipe_ends_grad — returns the memory to which a pass with gradients writes a tensor's
+ * gradient; data NULL: it writes none. */
 struct tensor step_pipe_ends_grad(const struct step_core *s, const struct pass *p, int param);
 /* step_pipe_ends_put — on the last stage: copies a gradient that the pass of step_pipe_ends_bind
- * has written to the place where *to writes it. */
+ * has written to the memory to which *to writes it. */
 enum status step_pipe_ends_put(struct step_core *s, const struct pass *to, int64_t micro,
                                int param);
 /* step_pipe_ends_sum — after all passes: makes the gradient of both stages, on both. */

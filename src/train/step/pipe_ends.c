@@ -54,11 +54,11 @@ enum status step_pipe_ends_plan(struct step_core *s, struct arena *from)
     if (!step_pipe_ends_adds(s))
         return ST_OK;
     if (is_first(s) || is_last(s))
-        p->embed_rows = step_pipe_take_rows(s, from);
+        p->embed_rows = step_pipe_alloc_rows(s, from);
     if (!is_last(s))
         return ST_OK;
     const int64_t elems = p->plan.heads_ahead * grad_elems(s);
-    p->token_grads = (struct tensor){arena_take(from, (size_t)elems * sizeof(float)), DTYPE_F32};
+    p->token_grads = (struct tensor){arena_alloc(from, (size_t)elems * sizeof(float)), DTYPE_F32};
     return ST_OK;
 }
 

@@ -55,7 +55,7 @@ static struct step_micro micro_of(const struct run *run, struct pipe_op op)
                                .is_check = run->is_check};
 }
 
-/* pass_at — Returns the pass of an op that runs now. at: its place in data flow. */
+/* pass_at — Returns the pass of an op that runs now. at: its position in data flow. */
 static struct pass pass_at(const struct run *run, struct pipe_op op, int at)
 {
     struct pass p = pass_of(run, op);
@@ -64,7 +64,7 @@ static struct pass pass_at(const struct run *run, struct pipe_op op, int at)
     return p;
 }
 
-/* ends_at — Returns the place after all ops. */
+/* ends_at — Returns the position after all ops. */
 static int ends_at(const struct run *run) { return 2 * run->p->pipe.stages * run->p->pipe.chunks; }
 
 /* Numbers the passes forward through all chunks of all stages, and back. */
@@ -83,16 +83,16 @@ static enum status move(void *arg)
                       : comm_recv(m->line, m->data, m->elems, m->peer);
 }
 
-/* begin_message — Begins a message as soon as its memory is ready. taken: for a receive, the event
+/* begin_message — Begins a message as soon as its memory is ready. copied: for a receive, the event
  * after which the memory is free. */
 static enum status begin_message(struct run *run, struct step_pipe_message *m,
-                                 struct dev_event *taken)
+                                 struct dev_event *copied)
 {
     struct step_pipe *p = run->p;
     if (m->is_send)
         TRY(dev_event_record(run->s->stream, &m->made));
     TRY(dev_flush(run->s->stream));
-    comm_wait_event(p->line, m->is_send ? m->made : taken);
+    comm_wait_event(p->line, m->is_send ? m->made : copied);
     TRY(comm_job_begin(p->line, move, m, &m->ticket));
     p->newest = m->ticket;
     p->is_under_way = true;
@@ -135,16 +135,16 @@ static enum status begin_transfer(struct run *run, const struct pipe_plan_action
         struct pass pass = pass_of(run, a->op);
         m->data = model_shard_output(&pass);
     }
-    return begin_message(run, m, p->taken[a->op.is_backward]);
+    return begin_message(run, m, p->copied[a->op.is_backward]);
 }
 
-static enum status take_rows(struct run *run, struct pipe_op op)
+static enum status copy_received_rows(struct run *run, struct pipe_op op)
 {
     struct pass p = pass_of(run, op);
     TRY(wait_message(run, run->received[op.is_backward]));
     TRY(copy_rows(run, op.is_backward ? model_shard_grad(&p) : model_shard_input(&p),
                   run->p->received[op.is_backward]));
-    return dev_event_record(run->s->stream, &run->p->taken[op.is_backward]);
+    return dev_event_record(run->s->stream, &run->p->copied[op.is_backward]);
 }
 
 /* call_row_hooks — Calls the hooks for rows that are about to be sent to another stage. */
@@ -166,7 +166,7 @@ static enum status keep_grad(struct run *run, const struct pass *p)
 
 /* ---- the gradient of the embedding's output (step/pipe_ends.c) ---- */
 
-#define TAKEN_EMBED 2 /* index in step_pipe.taken */
+#define COPIED_EMBED 2 /* index in step_pipe.copied */
 
 static enum status begin_embed(struct run *run, const struct pipe_plan_action *a)
 {
@@ -180,7 +180,7 @@ static enum status begin_embed(struct run *run, const struct pipe_plan_action *a
                                     .is_send = is_send,
                                     .made = m->made};
     run->embed = m;
-    return begin_message(run, m, p->taken[TAKEN_EMBED]);
+    return begin_message(run, m, p->copied[COPIED_EMBED]);
 }
 
 /* message_embed — Sends or receives the same rows of a shard that is only compared, and waits for
@@ -203,7 +203,7 @@ static enum status add_embed(struct run *run, int micro)
     struct pass p = pass_at(run, op, ends_at(run));
     TRY(run->is_check ? message_embed(run) : wait_message(run, run->embed));
     TRY(copy_rows(run, model_shard_grad(&p), run->p->embed_rows));
-    TRY(dev_event_record(run->s->stream, &run->p->taken[TAKEN_EMBED]));
+    TRY(dev_event_record(run->s->stream, &run->p->copied[COPIED_EMBED]));
     TRY(step_copy_inputs(s->step, run->batch, micro * p.b, &p));
     TRY(s->model->embed_bwd(&p));
     step_lap(s->step, &run->r->backward_ms);
@@ -305,8 +305,8 @@ static enum status run_action(struct run *run, const struct pipe_plan_action *a)
     switch (a->kind) {
     case PIPE_PLAN_RECV:
         return begin_transfer(run, a, false);
-    case PIPE_PLAN_TAKE:
-        return take_rows(run, a->op);
+    case PIPE_PLAN_COPY:
+        return copy_received_rows(run, a->op);
     case PIPE_PLAN_RUN:
         return a->op.is_backward ? run_backward(run, a->op) : run_forward(run, a->op);
     case PIPE_PLAN_SEND:

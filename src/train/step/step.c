@@ -214,7 +214,7 @@ static enum status open_all(struct step *s)
     TRY(step_mesh_open(&s->core));
     TRY(check_config(c, &s->core.mesh.mesh));
     struct step_place place = step_place_of(s);
-    s->async.is_on = step_async_takes(c, &place);
+    s->async.is_on = step_async_is_possible(c, &place);
     TRY(step_mesh_describe(&s->core, place.is_discrete));
     TRY(step_mesh_open_axes(&s->core));
     step_update_open(s);
@@ -226,8 +226,8 @@ static enum status open_all(struct step *s)
     TRY(store_open(&config, &s->core.store));
     TRY(step_mesh_open_state(&s->core));
     TRY(open_features(&s->core));
-    TRY(step_memory_take(s));
-    TRY(step_local_take(&s->core));
+    TRY(step_memory_alloc(s));
+    TRY(step_local_alloc(&s->core));
     TRY(step_pipe_open(&s->core));
     TRY(batch_init(&s->batch, step_task(&s->core), s->core.samples, c->seq_tokens));
     if (step_has_first_key(c))

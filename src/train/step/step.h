@@ -222,7 +222,7 @@ enum status step_logits(struct step *step, const int32_t *tokens, int64_t n, flo
 enum status step_spans(struct step *step, const struct batch *batch, float *out);
 
 /* ---- the state of training (mesh/state.h) ----
- * All functions here are local. A table gives the place of a tensor in a part. There are two:
+ * All functions here are local. A table gives the offset of a tensor in a part. There are two:
  * step_whole_table and step_own_table. If each rank computes the whole model, both return the same
  * address. */
 #define STEP_PARTS_MAX 3

@@ -22,7 +22,7 @@
 #define COMM_NODE_BYTES (MIB / 4) /* for each node */
 #define CONVERT_BYTES (32 * MIB)  /* the tokenizer's files, and data to be written */
 /* Estimates for a GPU, never measured: the memory of the host that the driver, CUDA and cuBLASLt
- * need, and the memory of the GPU that communication over the host needs: slots of two pipelines,
+ * need, and the memory of the GPU that communication over the host needs: slots of two comm_direct,
  * and scratch of the stream that adds (comm/algorithm/gpu.c). */
 #define GPU_LIBRARIES_HOST_BYTES (572 * MIB)
 #define GPU_COMM_BYTES (2 * 64 * MIB + (int64_t)CUDA_SCRATCH_BYTES)

@@ -54,7 +54,7 @@ enum status load_find(const struct load_file *file, const struct param *p, struc
 }
 
 /* Elements that were read and not yet put: neighbours in the table are put together, because each
- * put is two calls of all ranks. first + n: the place where the next element begins, except for
+ * put is two calls of all ranks. first + n: the offset at which the next element begins, except for
  * padding. */
 struct pending {
     float *values; /* BUFFER_ELEMS */
@@ -69,7 +69,7 @@ static enum status put_pending(const struct load_target *to, struct pending *pen
     return n > 0 ? to->put(to->arg, pending->first, n, pending->values) : ST_OK;
 }
 
-/* copy_range — Copies a range to its place in the target. */
+/* copy_range — Copies a range to its offset in the target. */
 static enum status copy_range(const struct load_target *to, const struct param *p,
                               const struct load_entry *entry, int64_t first, int64_t n,
                               struct pending *pending)

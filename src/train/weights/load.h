@@ -75,7 +75,7 @@ enum status load_dims_json(const struct model_dims *dims, char *out, size_t cap)
 /* load_dims_parse — reads it back, strictly. It also reads the forms of older versions. */
 enum status load_dims_parse(const char *json, struct model_dims *out);
 /* load_dims_agree — fails with ST_BAD_SETTING and both values if models of the same tensors compute
- * different functions. where: the place of `was`, for the message. */
+ * different functions. where: the location of `was`, for the message. */
 enum status load_dims_agree(const struct model_dims *was, const struct model_dims *is,
                             const char *where);
 

@@ -43,9 +43,9 @@ static void measure(const Context &context, int rank, int ranks, std::vector<flo
         gloo::barrier(barrier);
         auto begin = std::chrono::steady_clock::now();
         all_reduce.run();
-        std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
+        std::chrono::duration<double, std::micro> elapsed = std::chrono::steady_clock::now() - begin;
         if (i >= 0)
-            us.push_back(took.count());
+            us.push_back(elapsed.count());
     }
     us = slowest(context, rank, ranks, us);
     std::sort(us.begin(), us.end());

@@ -74,10 +74,10 @@ int main(int argc, char **argv)
     double begin = now();
     if (swap(fd, bytes) != 0)
         return 1;
-    double took = now() - begin;
+    double elapsed = now() - begin;
     if (child == 0)
         _exit(0);
     waitpid(child, &code, 0);
-    printf("%.3f\n", (double)bytes / took * 1e-9);
+    printf("%.3f\n", (double)bytes / elapsed * 1e-9);
     return code != 0;
 }

@@ -10,22 +10,22 @@ TEST(pieces_are_aligned_and_apart)
 {
     struct arena a;
     arena_init(&a, "test", memory, sizeof(memory));
-    char *first = arena_take(&a, 1), *second = arena_take(&a, 64), *empty = arena_take(&a, 0),
-         *third = arena_take(&a, 65);
+    char *first = arena_alloc(&a, 1), *second = arena_alloc(&a, 64), *empty = arena_alloc(&a, 0),
+         *third = arena_alloc(&a, 65);
     assert_ptr_equal(first, memory);
     assert_ptr_equal(second, memory + 64);
     assert_ptr_equal(empty, memory + 128);
     assert_ptr_equal(third, memory + 128);
     assert_int_equal(a.used_bytes, 256);
-    assert_ptr_equal(arena_take(&a, 768), memory + 256); /* to the last byte */
+    assert_ptr_equal(arena_alloc(&a, 768), memory + 256); /* to the last byte */
 }
 
 TEST(measuring_needs_no_memory)
 {
     struct arena a;
     arena_init(&a, "measure", NULL, 0);
-    assert_null(arena_take(&a, (size_t)1 << 40));
-    assert_int_equal((uintptr_t)arena_take(&a, 100), (uintptr_t)1 << 40);
+    assert_null(arena_alloc(&a, (size_t)1 << 40));
+    assert_int_equal((uintptr_t)arena_alloc(&a, 100), (uintptr_t)1 << 40);
     assert_int_equal(a.used_bytes, ((size_t)1 << 40) + 128);
 }
 
@@ -33,21 +33,21 @@ static void too_much(void)
 {
     struct arena a;
     arena_init(&a, "test", memory, 128);
-    arena_take(&a, 64);
-    arena_take(&a, 65);
+    arena_alloc(&a, 64);
+    arena_alloc(&a, 65);
 }
 static void fake_device_too_much(void)
 {
     struct arena a;
     arena_init(&a, "test", memory, 128);
-    arena_take(&a, SIZE_MAX); /* rounding up would wrap to 0 */
+    arena_alloc(&a, SIZE_MAX); /* rounding up would wrap to 0 */
 }
 static void after_the_seal(void)
 {
     struct arena a;
     arena_init(&a, "test", memory, 128);
     arena_seal(&a);
-    arena_take(&a, 1);
+    arena_alloc(&a, 1);
 }
 static void crooked_base(void)
 {

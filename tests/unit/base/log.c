@@ -25,7 +25,7 @@ static void plain_line(void *arg)
     (void)arg;
     log_at(LOG_LEVEL_INFO, "src/train/trainer/trainer.c", "resumed step %d path %s", 100, "/x");
 }
-static void line_with_places(void *arg)
+static void line_with_rank(void *arg)
 {
     (void)arg;
     log_init(&(struct log_config){.level = LOG_LEVEL_WARN, .node_id = 0, .rank = 3});
@@ -39,7 +39,7 @@ TEST(text_lines)
     char out[4096];
     catch (plain_line, out, sizeof(out));
     assert_after_time(out, "info  trainer  resumed step 100 path /x\n");
-    catch (line_with_places, out, sizeof(out));
+    catch (line_with_rank, out, sizeof(out));
     assert_after_time(out, "error node 0 rank 3 corpus  end\n");
 }
 

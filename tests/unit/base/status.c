@@ -1,4 +1,4 @@
-/* status: the list is complete, the sentence survives what callers do to it, places add up. */
+/* status: the list is complete, the sentence survives what callers do to it, traces add up. */
 #include "harness.h"
 
 #include <pthread.h>
@@ -49,7 +49,7 @@ undo:
     return st;
 }
 
-TEST(a_failure_names_its_places)
+TEST(a_failure_has_its_trace)
 {
     int undone = 0;
     assert_int_equal(pass_on_owner(&undone), ST_NO_INPUT);
@@ -92,7 +92,7 @@ TEST(long_messages_are_cut_at_a_character)
     assert_string_equal(status_message(), text);
 }
 
-TEST(many_places_do_not_overflow)
+TEST(many_functions_do_not_overflow)
 {
     detect();
     for (int i = 0; i < 1000; i++)

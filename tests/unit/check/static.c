@@ -6,7 +6,7 @@
 
 static struct static_tree trees[TREES_MAX];
 static int trees_n;
-static struct static_trees place;
+static struct static_trees tree_dir;
 
 static bool is_alarm(const struct check_row *row)
 {
@@ -38,8 +38,8 @@ static bool is_right(const struct static_tree *t)
 {
     struct check_rows rows = {0};
     const struct check_row *first;
-    static_trees_become(&place, t->name);
-    static_trees_run(place.root, t->settings, &rows);
+    static_trees_become(&tree_dir, t->name);
+    static_trees_run(tree_dir.root, t->settings, &rows);
     int n = alarms(&rows, &first);
     bool is_good = strcmp(t->verdict, "none") == 0;
     bool ok = is_good ? n == 0
@@ -60,7 +60,7 @@ static bool is_right(const struct static_tree *t)
 static int setup(void **state)
 {
     trees_n = static_trees_list(trees);
-    static_trees_open(&place);
+    static_trees_open(&tree_dir);
     return 0;
 }
 
@@ -82,7 +82,7 @@ static struct check_row row_now(const char *name, const char *settings)
 {
     struct check_rows rows = {0};
     struct check_row found = {0};
-    static_trees_run(place.root, settings, &rows);
+    static_trees_run(tree_dir.root, settings, &rows);
     for (int i = 0; i < rows.n; i++)
         if (strcmp(rows.row[i].name, name) == 0)
             found = rows.row[i];
@@ -105,7 +105,7 @@ TEST(main_interface)
                  {"ipv6", EIGHT " data=10.0.0.7", "eth0", 9000},
                  {"ipv6", EIGHT " data=../net/cni0", "eth0", 9000}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        static_trees_become(&place, cases[i].tree);
+        static_trees_become(&tree_dir, cases[i].tree);
         struct check_row row = row_now("interface mtu", cases[i].settings);
         assert_string_equal(row.subject, cases[i].name);
         assert_true(row.value == cases[i].mtu);
@@ -114,7 +114,7 @@ TEST(main_interface)
 
 static int teardown(void **state)
 {
-    static_trees_close(&place);
+    static_trees_close(&tree_dir);
     return 0;
 }
 
@@ -123,8 +123,8 @@ TEST_WITH(memlock_of_the_process, NULL, teardown)
 {
     const struct rlimit little = {65536, 65536}, unlimited = {RLIM_INFINITY, RLIM_INFINITY};
     char path[700];
-    static_trees_become(&place, "h100");
-    text_format(path, sizeof path, "%s/proc/self/limits", place.root);
+    static_trees_become(&tree_dir, "h100");
+    text_format(path, sizeof path, "%s/proc/self/limits", tree_dir.root);
     assert_true(unlink(path) == 0 && symlink("/proc/self/limits", path) == 0);
     assert_int_equal(setrlimit(RLIMIT_MEMLOCK, &little), 0);
     struct check_row row = memlock_now();

@@ -9,12 +9,12 @@
 
 #define FILES_MAX 1024
 
-static struct static_trees place;
+static struct static_trees tree_dir;
 static uint64_t drawn;
 static char files[FILES_MAX][256];
 static int files_n;
 
-static int take_file(const char *path, const struct stat *info, int kind, struct FTW *walk)
+static int list_file(const char *path, const struct stat *info, int kind, struct FTW *walk)
 {
     (void)info, (void)walk;
     if (kind == FTW_F && files_n < FILES_MAX)
@@ -81,7 +81,7 @@ static bool is_plain(const char *text)
 static void looks_fit(void)
 {
     struct check_rows rows = {0};
-    static_trees_run(place.root, "expected=8 used=8 locals=8 nodes=8", &rows);
+    static_trees_run(tree_dir.root, "expected=8 used=8 locals=8 nodes=8", &rows);
     assert_true(rows.n >= 10);
     for (int i = 0; i < rows.n; i++) {
         const struct check_row *row = &rows.row[i];
@@ -116,16 +116,16 @@ static void replace_all(void (*make)(const char *path))
 static void restore(void)
 {
     char command[700];
-    assert_int_equal(file_remove_tree(place.root), ST_OK);
-    text_format(command, sizeof command, TREES_UNPACK " '%s' h100", place.root);
+    assert_int_equal(file_remove_tree(tree_dir.root), ST_OK);
+    text_format(command, sizeof command, TREES_UNPACK " '%s' h100", tree_dir.root);
     assert_int_equal(system(command), 0);
 }
 
 static int setup(void **state)
 {
-    text_format(place.root, sizeof place.root, "%s/tree", harness_tmpdir());
+    text_format(tree_dir.root, sizeof tree_dir.root, "%s/tree", harness_tmpdir());
     restore();
-    assert_int_equal(nftw(place.root, take_file, 16, FTW_PHYS), 0);
+    assert_int_equal(nftw(tree_dir.root, list_file, 16, FTW_PHYS), 0);
     assert_true(files_n > 100 && files_n < FILES_MAX);
     return 0;
 }

@@ -22,7 +22,7 @@ static bool lose(enum status st, int worker, int64_t step, int64_t generation)
 {
     const struct restart_loss loss = {st, worker, step, generation};
     text[0] = 0;
-    return restart_budget_take(&budget, &loss, "worker hung", text, sizeof text);
+    return restart_budget_spend(&budget, &loss, "worker hung", text, sizeof text);
 }
 
 /* A generation finishes steps up to this one. */

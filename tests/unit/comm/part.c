@@ -35,7 +35,7 @@ TEST(extents_huge)
 }
 
 /* The rails together hold every element once. A rail packs the parts that part_extent gives, one
- * behind the other, each at an aligned place. */
+ * behind the other, each at an aligned offset. */
 TEST(rails_cover)
 {
     static const int64_t sizes[] = {0, 1, 17, 96, 1000, 20001};

@@ -553,9 +553,9 @@ TEST_WITH(test_large_file_is_checked_once, fresh, NULL)
     const long before = faults();
     corpus = opened(in("large.bin"));
     clock_sleep_ms(200);
-    const long took = faults() - before;
-    print_message("# %ld page faults\n", took);
-    assert_true(took < 600); /* of 18,432 pages; the system maps 16 at a fault */
+    const long elapsed = faults() - before;
+    print_message("# %ld page faults\n", elapsed);
+    assert_true(elapsed < 600); /* of 18,432 pages; the system maps 16 at a fault */
     corpus_close(corpus);
     /* Damaged: its times tell, and it is found while the ids are used. */
     FILE *file = fopen(in("large.bin"), "r+b");

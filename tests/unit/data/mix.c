@@ -79,7 +79,7 @@ static void check_order(const char *data, bool is_shuffled)
         assert_int_equal(sample, next[i]++); /* in order, none left out */
         const double want = mix.item[i].weight / sum * (double)(j + 1),
                      off = (double)next[i] - want;
-        if (!is_shuffled) /* never a whole place and a bit from its due for each item */
+        if (!is_shuffled) /* never a whole position and a bit from its due for each item */
             assert_true(off > -(double)mix.n && off < (double)mix.n);
         else
             assert_true(off > -1200 && off < 1200);

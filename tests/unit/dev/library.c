@@ -95,8 +95,8 @@ static void remove_file(const char *path) { assert_int_equal(unlink(in_tree(path
 #define FILE_1 "/libconvoy_fake.so.1"
 #define FILE_2 "/libconvoy_fake.so.2"
 
-/* With a library in every place the first counts; without that, the next. */
-TEST(places_have_an_order)
+/* With a library in every location the first counts; without that, the next. */
+TEST(locations_have_an_order)
 {
     static const char *const list[] = {
         "/user" FILE_2,
@@ -140,8 +140,8 @@ TEST(places_have_an_order)
     assert_null(strstr(status_message(), "passed over"));
 }
 
-/* In one place the newest name counts, whatever its folder; a place that comes first counts with an
- * older one, too. */
+/* In one location the newest name counts, whatever its folder; a location that comes first counts
+ * with an older one, too. */
 TEST(newest_name_first)
 {
     static const char new[] = "/usr/local/cuda-12.8/lib64" FILE_2,

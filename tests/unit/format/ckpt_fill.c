@@ -8,14 +8,14 @@
 #define ELEMS 1500000
 
 static char dir[FILE_PATH_MAX], path[FILE_PATH_MAX];
-static float *place[SAMPLE_PARTS][2];
+static float *target[SAMPLE_PARTS][2];
 
-static void *place_of(void *arg, const char *part, const struct safetensors_entry *entry)
+static void *find_target(void *arg, const char *part, const struct safetensors_entry *entry)
 {
     int wanted = *(const int *)arg;
     for (int p = 0; p < wanted; p++)
         if (strcmp(part, sample_part_name[p]) == 0)
-            return place[p][strcmp(entry->name, "bias") == 0];
+            return target[p][strcmp(entry->name, "bias") == 0];
     return NULL;
 }
 
@@ -23,8 +23,8 @@ static int setup(void **state)
 {
     struct ckpt_lock *lock;
     for (int p = 0; p < SAMPLE_PARTS; p++) {
-        place[p][0] = calloc(ELEMS, sizeof(float));
-        place[p][1] = calloc(4, sizeof(float));
+        target[p][0] = calloc(ELEMS, sizeof(float));
+        target[p][1] = calloc(4, sizeof(float));
     }
     if (file_join(dir, sizeof(dir), harness_tmpdir(), "run") != ST_OK ||
         ckpt_lock(dir, &lock) != ST_OK)
@@ -39,8 +39,8 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     for (int p = 0; p < SAMPLE_PARTS; p++) {
-        free(place[p][0]);
-        free(place[p][1]);
+        free(target[p][0]);
+        free(target[p][1]);
     }
     return 0;
 }
@@ -48,7 +48,7 @@ static int teardown(void **state)
 static enum status fill(int64_t below, int wanted)
 {
     struct ckpt *ckpt = NULL;
-    struct ckpt_fill to = {place_of, &wanted};
+    struct ckpt_fill to = {find_target, &wanted};
     assert_int_equal(ckpt_find_newest(dir, below, NULL, &ckpt), ST_OK);
     assert_non_null(ckpt);
     assert_false(ckpt_is_verified(ckpt));
@@ -62,12 +62,12 @@ TEST(test_values)
     assert_int_equal(fill(INT64_MAX, 2), ST_OK);
     for (int p = 0; p < SAMPLE_PARTS; p++) {
         for (int i = 0; i < ELEMS; i++)
-            assert_true(place[p][0][i] == (p < 2 ? sample_value(5, p, i % 64) : 0));
+            assert_true(target[p][0][i] == (p < 2 ? sample_value(5, p, i % 64) : 0));
         for (int i = 0; i < 4; i++)
-            assert_true(place[p][1][i] == (p < 2 ? sample_value(5, p, (ELEMS + i) % 64) : 0));
+            assert_true(target[p][1][i] == (p < 2 ? sample_value(5, p, (ELEMS + i) % 64) : 0));
     }
     assert_int_equal(fill(5, 3), ST_OK); /* the one before */
-    assert_true(place[2][0][7] == sample_value(3, 2, 7));
+    assert_true(target[2][0][7] == sample_value(3, 2, 7));
     struct ckpt *none = NULL;
     assert_int_equal(ckpt_find_newest(dir, 3, NULL, &none), ST_OK);
     assert_null(none);

@@ -232,7 +232,7 @@ TEST(test_bad_tensors)
     refuse(&s, "a tensor's name has 0 bytes");
 }
 
-TEST(test_places)
+TEST(test_offsets)
 {
     static const uint8_t zero[256];
     struct gguf_sample s = {.keys_n = 0};

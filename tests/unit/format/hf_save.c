@@ -72,7 +72,7 @@ TEST_WITH(test_new, setup, NULL)
     assert_whole(deep);
 }
 
-TEST_WITH(test_taken, setup, NULL)
+TEST_WITH(test_target_exists, setup, NULL)
 {
     char path[FILE_PATH_MAX];
     static const char *const nameless[] = {"", "/", ".", "..", "a/..", "/tmp/.", "./"};

@@ -3,22 +3,22 @@
  * whole. */
 #include "kernels/kernel_test.h"
 
-enum place { APART, OVER_X, OVER_RESIDUAL, PLACES };
+enum overlap { APART, OVER_X, OVER_RESIDUAL, OVERLAPS };
 
 struct input {
     int64_t n, c;
     const float *x, *b, *residual;
     struct dropout d;
-    enum place place;
+    enum overlap overlap;
 };
 
 static enum status run(const struct op_table *op, struct stream *s, void *arg, float *out[KT_OUTS])
 {
     const struct input *in = arg;
     struct branch_add a = {.y = kt_f32(out[0]),
-                           .x = kt_f32(in->place == OVER_X ? out[0] : in->x),
+                           .x = kt_f32(in->overlap == OVER_X ? out[0] : in->x),
                            .b = kt_f32(in->b),
-                           .residual = kt_f32(in->place == OVER_RESIDUAL ? out[0] : in->residual),
+                           .residual = kt_f32(in->overlap == OVER_RESIDUAL ? out[0] : in->residual),
                            .n = in->n,
                            .c = in->c,
                            .dropout = in->d};
@@ -29,11 +29,11 @@ static void check(int64_t n, int64_t c, float p, bool has_bias, uint64_t shift)
 {
     float *x = kt_floats(n * c, KT_RANDOM, 1), *b = kt_floats(c, KT_RANDOM, 2),
           *residual = kt_floats(n * c, KT_RAMP, 3);
-    for (int place = 0; place < PLACES; place++) {
-        struct input in = {n, c, x, has_bias ? b : NULL, residual, kt_dropout(p), place};
+    for (int overlap = 0; overlap < OVERLAPS; overlap++) {
+        struct input in = {n, c, x, has_bias ? b : NULL, residual, kt_dropout(p), overlap};
         in.d.offset += shift;
         kt_check(&(struct kt_case){
-            "branch_add", run, &in, {place == OVER_RESIDUAL ? residual : x}, {n * c}, 1e-13});
+            "branch_add", run, &in, {overlap == OVER_RESIDUAL ? residual : x}, {n * c}, 1e-13});
     }
     kt_free(x);
     kt_free(b);

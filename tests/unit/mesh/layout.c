@@ -1,4 +1,4 @@
-/* layout — every element has one owner and one place in its local shard; the unsharded buffer
+/* layout — every element has one owner and one offset in its local shard; the unsharded buffer
  * has room for what lies in it; units are joined into buckets as documented. */
 #include "harness.h"
 
@@ -40,7 +40,7 @@ static void check_owners(const struct param_table *t, int ranks, int64_t bucket_
     for (int rank = 0; rank < ranks; rank++) {
         layout_init(t, ranks, rank, bucket_elems_min, &l[rank]);
         check_buckets(t, &l[rank]);
-        /* A tensor lies in its bucket's place in the buffer as it does in the table. */
+        /* A tensor lies in its bucket's range of the buffer as it does in the table. */
         for (int i = 0; i < t->params_n; i++) {
             const struct layout_bucket *p =
                 &l[rank].bucket[layout_bucket_at(&l[rank], t->param[i].offset)];

@@ -1,5 +1,5 @@
 /* part_map — the parts of a model, of all architectures, give and take the whole: every
- * element has its place, ranges may begin and end anywhere, and what does not fit is refused. */
+ * element has its offset, ranges may begin and end anywhere, and what does not fit is refused. */
 #include "mesh/part_map.h"
 
 #include "harness.h"
@@ -119,7 +119,7 @@ static void check_held(const struct model *m, int part)
     assert_int_equal(numbers, tensors);
 }
 
-static void take_range(const struct model *m, int64_t first, int64_t n, float *whole,
+static void read_range(const struct model *m, int64_t first, int64_t n, float *whole,
                        int64_t *read_elems)
 {
     part_map_pad(&m->map, first, n, whole);
@@ -131,7 +131,7 @@ static void take_range(const struct model *m, int64_t first, int64_t n, float *w
         assert_true(r.first >= held.first && r.first + r.n <= held.first + held.n);
         float *own = malloc((size_t)r.n * sizeof *own);
         memcpy(own, m->held[part] + r.first, (size_t)r.n * sizeof *own);
-        part_map_take(&m->map, part, first, n, r, own, whole);
+        part_map_copy_to_whole(&m->map, part, first, n, r, own, whole);
         *read_elems += r.n;
         free(own);
     }
@@ -152,7 +152,7 @@ static void round_trip(struct model *m, int64_t each)
             float *own = malloc((size_t)(r.n + 1) * sizeof *own);
             own[r.n] = -5;
             if (r.n > 0)
-                part_map_give(&m->map, part, first, n, r, m->values + first, own);
+                part_map_copy_from_whole(&m->map, part, first, n, r, m->values + first, own);
             assert_true(own[r.n] == -5);
             memcpy(m->held[part] + r.first, own, (size_t)r.n * sizeof *own);
             free(own);
@@ -161,7 +161,7 @@ static void round_trip(struct model *m, int64_t each)
     for (int part = 0; part < m->parts_n; part++)
         check_held(m, part);
     for (int64_t first = 0; first < total; first += each)
-        take_range(m, first, total - first < each ? total - first : each, got + first, &read_elems);
+        read_range(m, first, total - first < each ? total - first : each, got + first, &read_elems);
     assert_memory_equal(got, m->values, (size_t)total * sizeof *got);
     assert_true(isnan(got[total]));
     /* one element at a time, messages hold no padding and nothing twice */

@@ -185,7 +185,7 @@ static bool act(int stage)
     if (trial.at[stage] == trial.plan[stage].actions_n)
         return false;
     const struct pipe_plan_action *a = &trial.plan[stage].action[trial.at[stage]];
-    if (a->kind == PIPE_PLAN_TAKE) {
+    if (a->kind == PIPE_PLAN_COPY) {
         int64_t arrived = trial.arrived[stage][op_number(trial.pipe, a->op)];
         if (arrived < 0)
             return false;

@@ -286,7 +286,7 @@ TEST(test_failed_rank)
 
 static char lines[2048];
 
-static void take_line(void *arg, int64_t wall_ms, const char *line)
+static void keep_line(void *arg, int64_t wall_ms, const char *line)
 {
     (void)arg, (void)wall_ms;
     size_t n = strlen(lines);
@@ -314,7 +314,7 @@ static struct plan_way make_once(const struct conf *conf, struct plan_way last)
     assert_int_equal(config_map_trainer(conf, &dims, has_weights, &config), ST_OK);
     lines[0] = 0;
     log_init(&(struct log_config){.level = LOG_LEVEL_INFO, .node_id = -1, .rank = -1});
-    log_tap(take_line, NULL);
+    log_tap(keep_line, NULL);
     assert_int_equal(plan_choice_make(conf, comm, dev, &config, &last), ST_OK);
     log_tap(NULL, NULL);
     log_init(&(struct log_config){.level = LOG_LEVEL_ERROR, .node_id = -1, .rank = -1});

@@ -29,7 +29,7 @@ struct own {
     float *grad, *positions, *table;
 };
 
-static enum status take(struct own *o)
+static enum status open_all(struct own *o)
 {
     const struct case_of *c = o->c;
     int64_t elems = sparse_embed_buffer_elems(o->one->ranks, ROWS_N, c->columns, TOKENS_MAX);
@@ -90,7 +90,7 @@ static enum status exchange(struct own *o)
 static enum status one_rank(struct ranks_one *one)
 {
     struct own o = {.c = one->arg, .one = one};
-    enum status st = take(&o);
+    enum status st = open_all(&o);
     for (int again = 0; st == ST_OK && again < 2; again++) /* the second must not see the first */
         st = exchange(&o);
     if (st == ST_OK) /* else no call uses memory any more */

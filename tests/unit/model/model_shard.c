@@ -1,4 +1,4 @@
-/* model_shard — the parts of a model are the whole: names, places and initial values of all
+/* model_shard — the parts of a model are the whole: names, offsets and initial values of all
  * architectures, for ranks of a tensor group and stages of a pipeline; which parts are refused. */
 #include "model/model.h"
 
@@ -26,14 +26,14 @@ static struct model_dims dims_of(enum model_arch arch, int64_t kv_heads)
 }
 
 /* The whole model's initial values, those that its parts gave, and how often each was given. */
-struct gathered {
+struct assembled {
     struct param_table t;
     float *want, *got;
     int *times;
 };
 
-/* Each run of a part's tensor to its place in the whole. */
-static void put_param(struct gathered *g, const struct param_table *t, int i)
+/* Each run of a part's tensor to its range of the whole. */
+static void put_param(struct assembled *g, const struct param_table *t, int i)
 {
     const struct param *own = &t->param[i];
     const struct param *whole = &g->t.param[own->whole_param];
@@ -59,7 +59,7 @@ static void put_param(struct gathered *g, const struct param_table *t, int i)
     free(values), free(again);
 }
 
-static void put_part(struct gathered *g, const struct model_dims *whole,
+static void put_part(struct assembled *g, const struct model_dims *whole,
                      const struct model_shard *part)
 {
     struct model_dims dims;
@@ -83,7 +83,7 @@ static void put_part(struct gathered *g, const struct model_dims *whole,
 
 /* How often a parameter of the whole is somewhere: once, on each rank of the tensor group, and the
  * tied embedding on the last stage too. */
-static void check_all(const struct gathered *g, const struct model_dims *whole, int ranks,
+static void check_all(const struct assembled *g, const struct model_dims *whole, int ranks,
                       int stages)
 {
     for (int i = 0; i < g->t.params_n; i++) {
@@ -121,7 +121,7 @@ static struct model_shard part_of(int rank, int ranks, int stage, int stages, in
 
 static void check_split(const struct model_dims *whole, int ranks, int stages, int chunks)
 {
-    struct gathered g;
+    struct assembled g;
     assert_int_equal(model_ops(whole)->describe(whole, &g.t), ST_OK);
     size_t n = (size_t)g.t.total_elems;
     g.want = calloc(n, sizeof *g.want);

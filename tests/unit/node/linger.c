@@ -33,10 +33,10 @@ static int64_t lasts(int64_t ms, int signal_n)
     linger_run(loop, conf, ST_RETRY);
     assert_string_equal(status_message(), "");
     conf_close(conf);
-    int64_t took_ms = clock_ms() - from_ms;
+    int64_t elapsed_ms = clock_ms() - from_ms;
     event_free(timer);
     event_base_free(loop);
-    return took_ms;
+    return elapsed_ms;
 }
 
 TEST(its_time)

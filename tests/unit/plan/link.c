@@ -11,7 +11,7 @@
 static struct plan_link_run link_of(int nodes, int locals, double mbits, double compute_ms)
 {
     struct plan_link_run link = {
-        .params = PARAMS, .nodes = nodes, .locals = locals, .takes_local = true};
+        .params = PARAMS, .nodes = nodes, .locals = locals, .allows_local_steps = true};
     const double bytes = 2.0 * (nodes - 1) / nodes * 4 * PARAMS / locals,
                  comm_ms = bytes / (mbits * 125);
     struct plan_link_step step = {
@@ -58,7 +58,7 @@ TEST(test_shards)
 {
     int now;
     struct plan_link_run link = link_of(2, 1, 10, 100);
-    link.takes_local = false;
+    link.allows_local_steps = false;
     assert_int_equal(chosen(&link, &now).local_steps, 0);
 }
 

@@ -32,7 +32,7 @@ static struct text metrics(int workers_n)
     }
     if (gpu && workers_n > 0)
         board_gpu_publish(board, workers_n - 1, gpu);
-    view_take(&view, board, 17500, 1060000, 60000);
+    view_copy(&view, board, 17500, 1060000, 60000);
     view.check_metrics =
         "# HELP convoy_check_nodes Nodes.\n# TYPE convoy_check_nodes gauge\nconvoy_check_nodes 2\n";
     view.door = (struct view_door){

@@ -76,7 +76,7 @@ static cJSON *report(bool has_node, bool has_worker)
     }
     if (gpu)
         board_gpu_publish(board, 0, gpu);
-    view_take(&view, board, 17500, 1060000, 60000);
+    view_copy(&view, board, 17500, 1060000, 60000);
     report_write(&view, &t);
     board_close(board);
     assert_false(t.overflow);

@@ -12,7 +12,7 @@ static int look(void **state)
     struct board *board;
     if (board_create(1, 1, &board) != ST_OK)
         return -1;
-    view_take(&view, board, clock_ms(), 0, 1000);
+    view_copy(&view, board, clock_ms(), 0, 1000);
     board_close(board);
     return 0;
 }

@@ -37,14 +37,14 @@ static void write_kept(struct text *out)
         worker.step = worker.step_ms_n = i + 1;
         board_node_publish(board, &node);
         board_worker_publish(board, 0, &worker);
-        view_take(&view, board, 1000 + 1000 * i, 1060000, 60000);
+        view_copy(&view, board, 1000 + 1000 * i, 1060000, 60000);
         history_observe(&history, &view);
     }
     history_sample(&history, &view, 2, "once");
     node.phase = BOARD_PHASE_FAILED;
     node.error = (struct board_error){.code = 79, .message = "step 3: loss nan"};
     board_node_publish(board, &node);
-    view_take(&view, board, 3000, 1060000, 60000);
+    view_copy(&view, board, 3000, 1060000, 60000);
     history_observe(&history, &view);
     view.history = &history;
     view.settings = "{\"settings\":[{\"name\":\"LR\",\"value\":\"1\",\"source\":\"argument\"}]}\n";

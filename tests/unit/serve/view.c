@@ -39,7 +39,7 @@ static void worker_says(int worker_i, int rank, enum board_phase phase)
 }
 static void look(int64_t later_ms, int64_t hang_ms)
 {
-    view_take(&view, board, clock_ms() + later_ms, 0, hang_ms);
+    view_copy(&view, board, clock_ms() + later_ms, 0, hang_ms);
 }
 
 TEST_WITH(phases, fresh, done)
@@ -84,7 +84,7 @@ TEST(percentiles)
     assert_true(view_step_ms(&worker, 0) == (99 * 37) % 100 + 1);
     for (int i = 0; i < BOARD_STEPS_KEPT; i++)
         worker.step_ms[i] = 5;
-    worker.step_ms_n = 1000 * BOARD_STEPS_KEPT + 3; /* round the ring: the last one is at place 2 */
+    worker.step_ms_n = 1000 * BOARD_STEPS_KEPT + 3; /* round the ring: the last one is at index 2 */
     worker.step_ms[2] = 9;
     assert_true(view_step_ms(&worker, 0) == 9 && view_step_ms(&worker, 0.95) == 5 &&
                 view_step_ms(&worker, 1) == 9);

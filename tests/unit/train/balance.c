@@ -4,7 +4,7 @@
 #include "train/feature/step_shards.h"
 
 static int refuse_unit; /* deals whose runs are not multiples of it are refused */
-static bool takes(void *arg, const int *begin)
+static bool has_memory(void *arg, const int *begin)
 {
     const struct balance *b = arg;
     for (int i = 0; i <= b->ranks && refuse_unit; i++)
@@ -17,7 +17,7 @@ static bool takes(void *arg, const int *begin)
 static bool deal(int shards, int ranks, const double *ms, int *count)
 {
     int begin[8] = {0}, now[8] = {0};
-    struct balance b = {ms, shards, ranks, now, takes, &b};
+    struct balance b = {ms, shards, ranks, now, has_memory, &b};
     for (int i = 0; i <= ranks; i++)
         now[i] = shards * i / ranks;
     bool is_dealt = step_shards_balance_deal(&b, begin);

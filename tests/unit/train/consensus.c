@@ -16,7 +16,7 @@ struct seat {
     int64_t number;
 };
 
-static void *take_part(void *arg)
+static void *run_rank(void *arg)
 {
     struct seat *seat = arg;
     struct consensus consensus;
@@ -65,7 +65,7 @@ static void meet(struct seat seats[RANKS], int nodes, const enum board_request s
                                  .mine = seen[r],
                                  .st = lead,
                                  .number = 100 + r};
-        assert_int_equal(pthread_create(&threads[r], NULL, take_part, &seats[r]), 0);
+        assert_int_equal(pthread_create(&threads[r], NULL, run_rank, &seats[r]), 0);
     }
     for (int r = 0; r < RANKS; r++)
         pthread_join(threads[r], NULL);

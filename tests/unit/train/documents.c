@@ -32,8 +32,8 @@ static int32_t token(int64_t at)
     return (int32_t)rand_below(5, RAND_STREAM(TEST, 0), (uint64_t)at, VOCAB);
 }
 
-/* Tokens `first` to `end` of the two documents from place `at` of a sample on. What is beside them
- * is noise without targets. */
+/* Tokens `first` to `end` of the two documents from position `at` of a sample on. What is beside
+ * them is noise without targets. */
 struct part {
     int64_t first, end, at;
 };
@@ -97,8 +97,8 @@ static void same(const char *what, const struct outcome *a, const struct outcome
     assert_true(apart(a, b) < 1e-9);
 }
 
-/* Each document at its place, what is beside it changed: none knows the other. */
-static void check_places(const struct model_dims *dims, struct model_recomputed recompute)
+/* Each document at its position, what is beside it changed: none knows the other. */
+static void check_positions(const struct model_dims *dims, struct model_recomputed recompute)
 {
     static const struct part both[] = {{0, T, 0}}, each[] = {{0, CUT, 0}, {CUT, T, CUT}};
     struct step_config one = config_of(dims, 1, T), two = config_of(dims, 2, T);
@@ -118,11 +118,11 @@ static const struct model_dims gpt2 = {
 TEST(documents_do_not_know_each_other)
 {
     static const struct model_recomputed none;
-    check_places(&gpt2, none);
+    check_positions(&gpt2, none);
     for (size_t i = 0; i < sizeof architectures / sizeof *architectures; i++)
-        check_places(&architectures[i], none);
+        check_positions(&architectures[i], none);
     for (int way = 0; way <= MODEL_RECOMPUTE_BLOCK; way++)
-        check_places(&gpt2, (struct model_recomputed){.way = (enum model_recompute)way});
+        check_positions(&gpt2, (struct model_recomputed){.way = (enum model_recompute)way});
 }
 
 /* With rotations only distances matter: the second document is the same at the start of a sample,

@@ -60,7 +60,7 @@ static void bed_open(struct bed *b, int64_t rows, int64_t columns)
     b->table =
         (struct param_table){.param = &b->param, .params_n = 1, .total_elems = rows * columns};
     arena_init(&arena, "muon", b->memory, sizeof b->memory);
-    b->room = muon_take(&arena, &b->table);
+    b->room = muon_alloc(&arena, &b->table);
     *(double *)b->room.unit.data = 1;
     assert_int_equal(dev_cpu_open(2, CPU_ISA_N, &b->dev), ST_OK);
     b->muon = (struct muon){.op = dev_op(b->dev), .table = &b->table, .room = &b->room};

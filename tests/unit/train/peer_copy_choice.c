@@ -7,7 +7,7 @@
 #define RANKS 12
 
 static struct peer_copy_offer offers[RANKS];
-static struct peer_copy_holder holders[RANKS];
+static struct peer_copy_chosen chosen[RANKS];
 static struct peer_copy_choice choice;
 static int world = RANKS; /* the ranks whose slices hold() gives */
 
@@ -28,12 +28,12 @@ static int keeper_of(int rank, int nodes, int locals)
 static int source_of(int rank, int nodes, int locals)
 {
     const struct peer_copy_world of = mesh_of(nodes, locals, 1, 1, 1);
-    return peer_copy_choice_source(&of, rank);
+    return peer_copy_choice_kept_rank(&of, rank);
 }
 
-static void hold(int rank, int holding, int buffer, int slice_rank, int64_t history, int64_t step)
+static void hold(int rank, int kind, int buffer, int slice_rank, int64_t history, int64_t step)
 {
-    offers[rank].slot[holding * PEER_COPY_BUFFERS + buffer] =
+    offers[rank].slot[kind * PEER_COPY_BUFFERS + buffer] =
         (struct peer_copy_stamp){.history = history,
                                  .step = step,
                                  .rank = slice_rank,
@@ -42,7 +42,7 @@ static void hold(int rank, int holding, int buffer, int slice_rank, int64_t hist
                                  .progress = {.step = step, .samples = 7 * step}};
 }
 
-/* Every rank has its own slice and its source's, of one step. */
+/* Every rank has its own slice and its kept rank's, of one step. */
 static void hold_all(int nodes, int locals, int buffer, int64_t history, int64_t step)
 {
     world = nodes * locals;
@@ -55,7 +55,7 @@ static void hold_all(int nodes, int locals, int buffer, int64_t history, int64_t
 static void make(int nodes, int locals)
 {
     const struct peer_copy_world of = mesh_of(nodes, locals, 1, 1, 1);
-    peer_copy_choice_make(offers, &of, RANKS, holders, &choice);
+    peer_copy_choice_make(offers, &of, RANKS, chosen, &choice);
 }
 
 TEST(test_pairs)
@@ -89,7 +89,7 @@ TEST(test_meshes)
                     const int keeper = peer_copy_choice_keeper(&of, rank);
                     assert_in_range(keeper, 0, mesh_ranks(&of.mesh) - 1);
                     assert_int_not_equal(keeper / of.locals, rank / of.locals);
-                    assert_int_equal(peer_copy_choice_source(&of, keeper), rank);
+                    assert_int_equal(peer_copy_choice_kept_rank(&of, keeper), rank);
                     assert_true(!is_within || peer_copy_choice_is_same_part(&of, rank, keeper));
                 }
                 within_n += peer_copy_choice_is_within(&of);
@@ -116,7 +116,7 @@ TEST(test_keepers_in_meshes)
     assert_int_equal(keeps(5, 2, 1, 1, 2), 2); /* of 5 ranks on 3 nodes: 2, 2 and 1 */
 }
 
-/* Any one node is lost: the newest step is found, with holders that are there. */
+/* Any one node is lost: the newest step is found, with keepers that are there. */
 TEST(test_one_node_lost)
 {
     for (int nodes = 2; nodes <= 6; nodes++)
@@ -130,7 +130,7 @@ TEST(test_one_node_lost)
             assert_int_equal(choice.step, 41);
             assert_int_equal(choice.progress.samples, 7 * 41);
             for (int rank = 0; rank < nodes * 2; rank++)
-                assert_int_equal(holders[rank].rank,
+                assert_int_equal(chosen[rank].rank,
                                  rank / 2 == lost ? keeper_of(rank, nodes, 2) : rank);
         }
 }
@@ -144,13 +144,13 @@ TEST(test_step_before)
     offers[2].slot[PEER_COPY_OWN * PEER_COPY_BUFFERS + 1].is_complete = false;
     make(4, 1);
     assert_int_equal(choice.step, 41);
-    assert_int_equal(holders[2].rank, 3);
+    assert_int_equal(chosen[2].rank, 3);
     offers[3].slot[PEER_COPY_KEPT * PEER_COPY_BUFFERS + 1].is_complete = false;
     make(4, 1);
     assert_true(choice.is_found);
     assert_int_equal(choice.step, 40);
     for (int rank = 0; rank < 4; rank++)
-        assert_int_equal(holders[rank].rank, rank);
+        assert_int_equal(chosen[rank].rank, rank);
 }
 
 /* A rank and its keeper are lost: nothing is whole, and it is said what is missing. */
@@ -179,8 +179,8 @@ TEST(test_two_pairs)
     memset(&offers[2], 0, sizeof *offers);
     make(4, 1);
     assert_true(choice.is_found);
-    assert_int_equal(holders[1].rank, 0);
-    assert_int_equal(holders[2].rank, 3);
+    assert_int_equal(chosen[1].rank, 0);
+    assert_int_equal(chosen[2].rank, 3);
 }
 
 /* Slices of two generations never mix, and the later generation goes before a higher step. */
@@ -214,11 +214,11 @@ TEST(test_other_world)
     memset(&offers[3], 0, sizeof *offers);
     make(3, 1);
     assert_true(choice.is_found && choice.ranks == 4 && choice.step == 41);
-    assert_true(holders[0].rank == 0 && holders[1].rank == 0 && holders[2].rank == 1 &&
-                holders[3].rank == 2);
+    assert_true(chosen[0].rank == 0 && chosen[1].rank == 0 && chosen[2].rank == 1 &&
+                chosen[3].rank == 2);
     /* a new node is rank 3: as many ranks as before, but not the same */
     make(4, 1);
-    assert_true(choice.is_found && holders[2].rank == 1 && holders[3].rank == 2);
+    assert_true(choice.is_found && chosen[2].rank == 1 && chosen[3].rank == 2);
     /* they have gone on by themselves: their later history counts, not the higher step */
     hold_all(3, 1, 0, 2, 30);
     make(4, 1);
@@ -255,7 +255,7 @@ TEST(test_suspect)
             make(4, 1);
             assert_true(choice.is_found && choice.step == 40);
             for (int rank = 0; rank < 4; rank++)
-                assert_int_equal(holders[rank].slot % PEER_COPY_BUFFERS, 0);
+                assert_int_equal(chosen[rank].slot % PEER_COPY_BUFFERS, 0);
         }
     suspect(2, 1, 42); /* of a later step: the newest copies are right */
     memset(&offers[0], 0, sizeof *offers);
@@ -273,7 +273,7 @@ TEST(test_suspect)
     assert_true(choice.is_found && choice.history == 2 && choice.step == 41);
 }
 
-/* Offers with any numbers: a choice that is found has a complete holder of each slice. */
+/* Offers with any numbers: a choice that is found has a complete copy of each slice. */
 TEST(test_any_offers)
 {
     int found = 0;
@@ -292,7 +292,7 @@ TEST(test_any_offers)
         make(nodes, locals);
         found += choice.is_found;
         for (int rank = 0; choice.is_found && rank < choice.ranks; rank++) {
-            const struct peer_copy_stamp *at = &offers[holders[rank].rank].slot[holders[rank].slot];
+            const struct peer_copy_stamp *at = &offers[chosen[rank].rank].slot[chosen[rank].slot];
             assert_true(at->is_complete && at->rank == rank && at->step == choice.step &&
                         at->history == choice.history && at->ranks == choice.ranks);
         }

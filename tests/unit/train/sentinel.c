@@ -26,7 +26,7 @@ TEST(no_majority)
 }
 
 /* Every place of the odd one, among 2 to 40. */
-TEST(every_place)
+TEST(every_position)
 {
     for (int n = 3; n <= 40; n++)
         for (int odd = 0; odd < n; odd++) {

@@ -1,28 +1,28 @@
-/* coordinator_admission — which process is admitted as which node, and whether a node that returns
- * has the data of the job; see coordinator_inside.h. Must not know sockets, or how data are
- * compared: config.is_same_data does that. */
+/* coordinator_join — which process joins as which node, and whether a node that returns has the
+ * data of the job; see coordinator_inside.h. Must not know sockets, or how data are compared:
+ * config.is_same_data does that. */
 #include "base/assert.h"
 #include "cluster/coordinator_inside.h"
 #include "cluster/node_diff.h"
 
-void coordinator_admission_refuse(struct message_reply *reply, enum status st)
+void coordinator_join_refuse(struct message_reply *reply, enum status st)
 {
     reply->answer = MESSAGE_ANSWER_END;
     reply->st = st;
 }
 
-bool coordinator_admission_is_refused(const struct coordinator_node *node,
-                                      struct message_incarnation incarnation,
-                                      struct message_reply *reply)
+bool coordinator_join_is_refused(const struct coordinator_node *node,
+                                 struct message_incarnation incarnation,
+                                 struct message_reply *reply)
 {
     if (!message_is_same(node->refused, incarnation))
         return false;
-    coordinator_admission_refuse(reply, ST_DISAGREE);
+    coordinator_join_refuse(reply, ST_DISAGREE);
     text_copy(reply->text, sizeof reply->text, node->why);
     return true;
 }
 
-void coordinator_admission_wait_for_node0(const struct coordinator *c, struct message_reply *reply)
+void coordinator_join_wait_for_node0(const struct coordinator *c, struct message_reply *reply)
 {
     char why[MESSAGE_TEXT_MAX - 64];
     reply->answer = MESSAGE_ANSWER_WAIT;
@@ -30,9 +30,9 @@ void coordinator_admission_wait_for_node0(const struct coordinator *c, struct me
     text_format(reply->text, sizeof reply->text, "node 0 with this job's settings (%s)", why);
 }
 
-bool coordinator_admission_settings(struct coordinator *c,
-                                    const struct message_heartbeat *heartbeat,
-                                    const struct message_join *join, struct message_reply *reply)
+bool coordinator_join_check_settings(struct coordinator *c,
+                                     const struct message_heartbeat *heartbeat,
+                                     const struct message_join *join, struct message_reply *reply)
 {
     const struct node_diff_side mine = {
         0, "", MESSAGE_PROTOCOL, c->config.nodes_n, c->config.workers_n, c->config.agree_json};
@@ -47,14 +47,14 @@ bool coordinator_admission_settings(struct coordinator *c,
     } else {
         log_queue_add(&c->log, true, "refused: %s", why);
     }
-    coordinator_admission_refuse(reply, ST_DISAGREE);
+    coordinator_join_refuse(reply, ST_DISAGREE);
     text_copy(reply->text, sizeof reply->text, why);
     if (c->is_node0_wrong)
-        coordinator_admission_wait_for_node0(c, reply);
+        coordinator_join_wait_for_node0(c, reply);
     return false;
 }
 
-static void admit_node(struct coordinator *c, struct coordinator_node *node,
+static void add_member(struct coordinator *c, struct coordinator_node *node,
                        const struct message_heartbeat *heartbeat, const struct message_join *join,
                        int64_t now_ms)
 {
@@ -78,21 +78,21 @@ static void admit_node(struct coordinator *c, struct coordinator_node *node,
                                       .disconnected_ms = -1,
                                       .data_closed_ms = -1};
     node->sequence = heartbeat->sequence - 1; /* so that apply_heartbeat accepts this message */
-    node->admitted_ms = node->last_leased_ms = node->last_message_ms = now_ms;
+    node->joined_ms = node->last_leased_ms = node->last_message_ms = now_ms;
     text_copy(node->host, sizeof node->host, join->host);
     c->has_missing_changed = true;
     log_queue_add(&c->log, false, "node %d (%s, pid %lld) %s", coordinator_node_id(c, node),
                   node->host, (long long)node->pid, is_back ? "is back" : "joined");
 }
 
-/* Refuses the sender because another process holds the place and is alive. The sender was a member
- * that was cut off, or it is a second process with the same NODE_ID. */
+/* Refuses the sender because another process holds the NODE_ID and is alive. The sender was a
+ * member that was cut off, or it is a second process with the same NODE_ID. */
 static void refuse_second(const struct coordinator_node *node,
                           const struct message_heartbeat *heartbeat, struct message_reply *reply)
 {
     bool was_member = heartbeat->generation > 0;
     ASSERT(!message_is_same(node->incarnation, heartbeat->incarnation));
-    coordinator_admission_refuse(reply, was_member ? ST_PEER : ST_DISAGREE);
+    coordinator_join_refuse(reply, was_member ? ST_PEER : ST_DISAGREE);
     text_format(reply->text, sizeof reply->text, "%sNODE_ID %d is held by host %s pid %lld%s",
                 was_member ? "this node was away and its place was taken: " : "",
                 heartbeat->node_id, node->host, (long long)node->pid,
@@ -101,7 +101,7 @@ static void refuse_second(const struct coordinator_node *node,
                              "own MASTER_PORT");
 }
 
-/* Returns true if this process may use the place. If another one holds it, the sender waits until
+/* Returns true if this process may use the NODE_ID. If another one holds it, the sender waits until
  * the holder sends a message (then it is alive, and the sender is refused) or is lost. */
 static bool is_vacant(struct coordinator *c, struct coordinator_node *node,
                       const struct message_heartbeat *heartbeat, int64_t now_ms,
@@ -130,10 +130,9 @@ static bool is_vacant(struct coordinator *c, struct coordinator_node *node,
     return false;
 }
 
-bool coordinator_admission_is_member(struct coordinator *c,
-                                     const struct message_heartbeat *heartbeat,
-                                     const struct message_join *join, int64_t now_ms,
-                                     struct message_reply *reply)
+bool coordinator_join_is_member(struct coordinator *c, const struct message_heartbeat *heartbeat,
+                                const struct message_join *join, int64_t now_ms,
+                                struct message_reply *reply)
 {
     struct coordinator_node *node = &c->nodes[heartbeat->node_id];
     bool is_holder = message_is_same(node->incarnation, heartbeat->incarnation);
@@ -151,7 +150,7 @@ bool coordinator_admission_is_member(struct coordinator *c,
     }
     if (!is_vacant(c, node, heartbeat, now_ms, reply))
         return false;
-    admit_node(c, node, heartbeat, join, now_ms);
+    add_member(c, node, heartbeat, join, now_ms);
     return true;
 }
 
@@ -201,7 +200,7 @@ static bool refuse_other_data(struct coordinator *c, struct coordinator_node *no
     return true;
 }
 
-bool coordinator_admission_check_data(struct coordinator *c, struct coordinator_node *node)
+bool coordinator_join_check_data(struct coordinator *c, struct coordinator_node *node)
 {
     if (!c->config.is_same_data || c->config.nodes_n == 1 || c->generation == 0 ||
         (c->is_running && node->is_in_world) || c->is_ended)

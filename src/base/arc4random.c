@@ -12,7 +12,7 @@ void arc4random_buf(void *out, size_t out_bytes)
 {
     for (size_t done = 0; done < out_bytes;) {
         ssize_t got = getrandom((char *)out + done, out_bytes - done, 0);
-        ASSERTF(got > 0 || errno == EINTR, "getrandom gives no bytes, errno %d", errno);
+        ASSERTF(got > 0 || errno == EINTR, "getrandom returned no bytes, errno %d", errno);
         done += got > 0 ? (size_t)got : 0;
     }
 }

@@ -14,9 +14,9 @@ void arena_init(struct arena *a, const char *name, void *base, size_t cap_bytes)
 
 void *arena_alloc(struct arena *a, size_t bytes)
 {
-    ASSERTF(!a->sealed, "arena %s is sealed, %zu bytes asked for", a->name, bytes);
+    ASSERTF(!a->sealed, "arena %s is sealed, %zu bytes requested", a->name, bytes);
     ASSERTF(bytes <= a->cap_bytes && arena_round(bytes) <= a->cap_bytes - a->used_bytes,
-            "arena %s: %zu bytes asked for, %zu of %zu used", a->name, bytes, a->used_bytes,
+            "arena %s: %zu bytes requested, %zu of %zu used", a->name, bytes, a->used_bytes,
             a->cap_bytes);
     /* Computed as an integer: a measuring arena has no base, and NULL + offset is not defined for
      * pointers. */

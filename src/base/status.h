@@ -39,7 +39,7 @@ enum status_group {
     X(SCHEMA, REQUEST, 65,                                                                       \
       "a checkpoint of a schema that this version does not read; do not restart")                \
     X(NO_INPUT, REQUEST, 66, "input is missing; do not restart")                                 \
-    X(NO_DEVICE, DEVICE, 69, "the device or library asked for is not there; try another node")   \
+    X(NO_DEVICE, DEVICE, 69, "the requested device or library is missing; try another node")     \
     X(BUG, BUG, 70, "a bug (assertion or crash), with a report")                                 \
     X(STORE, STORE, 74,                                                                          \
       "storage failed (disk full, input/output error); the last checkpoint is intact")           \

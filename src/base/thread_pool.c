@@ -224,7 +224,7 @@ static enum status start_threads(struct thread_pool *pool)
     if (error != 0)
         return FAIL(ST_RETRY,
                     "cannot start thread %d of %d: %s; raise the limit of processes (ulimit -u, "
-                    "the container's pids limit) or ask for fewer threads",
+                    "the container's pids limit) or use fewer threads",
                     pool->started_n + 2, pool->threads_n, strerror(error));
     return ST_OK;
 }

@@ -297,7 +297,7 @@ static enum status keep_config(struct cluster *cluster, const struct cluster_con
     cluster->config = *config;
     cluster->master_addr = memory_text(config->master_addr ? config->master_addr : "");
     if (config->agree_json && strlen(config->agree_json) >= MESSAGE_AGREE_MAX)
-        return FAIL(ST_BUG, "what must agree takes %zu bytes, more than %zu",
+        return FAIL(ST_BUG, "the list of settings that must agree has %zu bytes, more than %zu",
                     strlen(config->agree_json), MESSAGE_AGREE_MAX);
     cluster->agree_json = memory_text(config->agree_json ? config->agree_json : "{}");
     cluster->config.master_addr = cluster->master_addr;
@@ -312,7 +312,7 @@ static enum status make_incarnation(struct message_incarnation *out)
 {
     do {
         if (getrandom(out, sizeof *out, 0) != (ssize_t)sizeof *out)
-            return FAIL(ST_RETRY, "the system gave no random numbers: %s", strerror(errno));
+            return FAIL(ST_RETRY, "the system returned no random numbers: %s", strerror(errno));
     } while (out->hi == 0 && out->lo == 0);
     return ST_OK;
 }

@@ -379,7 +379,7 @@ static void apply_ready(struct coordinator *c, struct coordinator_node *node,
     if (node->ready != before && node->ready > 0 && coordinator_join_check_data(c, node))
         bump_revision(c);
     if (coordinator_world_can_include(c, node, now_ms))
-        regroup_nodes(c, node, "is back, and is taken in", now_ms);
+        regroup_nodes(c, node, "is back and joins the job again", now_ms);
 }
 
 /* Ends the generation if a ready node outside it may be included now, because the generation has
@@ -388,7 +388,7 @@ static void include_ready_node(struct coordinator *c, int64_t now_ms)
 {
     const struct coordinator_node *node = coordinator_world_find_outside(c, now_ms);
     if (node)
-        regroup_nodes(c, node, "is back, and is taken in", now_ms);
+        regroup_nodes(c, node, "is back and joins the job again", now_ms);
 }
 
 /* Returns true if this is the first step of the generation. */

@@ -353,7 +353,8 @@ static enum status read_heartbeat(const cJSON *root, struct message_body *out)
         TRY(json_get_i64(join, "pid", 0, WHOLE_MAX, &out->join.pid));
         TRY(json_get_string(join, "agree", &agree));
         if (!text_copy(out->agree, sizeof out->agree, agree))
-            return FAIL(ST_BAD_DATA, "the list of what must agree is longer than %zu bytes",
+            return FAIL(ST_BAD_DATA,
+                        "the list of settings that must agree is longer than %zu bytes",
                         sizeof out->agree);
         out->join.agree_json = out->agree;
     }

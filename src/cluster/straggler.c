@@ -38,7 +38,7 @@ static const char *network_hint(int nodes_n)
 {
     return nodes_n > 1
                ? ": their messages do not arrive, or take this long; check that no firewall "
-                 "blocks the workers' ports (others than MASTER_PORT), and that DATA_ADDR "
+                 "blocks the workers' ports (other ports than MASTER_PORT), and that DATA_ADDR "
                  "or UCX_NET_DEVICES name a network that connects the nodes"
                : "";
 }

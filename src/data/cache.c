@@ -113,7 +113,7 @@ static void memo_write(const char *path, const struct data_file *text, int64_t n
     key_text(key, line);
     line[CACHE_KEY_HEX] = '\n';
     if (file_replace(path, line, CACHE_KEY_HEX + 1) != ST_OK)
-        LOG_DEBUG("not kept: %s", status_message());
+        LOG_DEBUG("the key of the text is not stored: %s", status_message());
     status_clear();
 }
 
@@ -156,7 +156,7 @@ static void remember_check(const char *dir, const char *path, const struct shard
         (!is_made && !is_settled(&file, settled_at())))
         return;
     if (file_make_dirs(dir) != ST_OK || file_replace(memo, text, CACHE_KEY_HEX + 1) != ST_OK)
-        LOG_DEBUG("not kept: %s", status_message());
+        LOG_DEBUG("the result of the check is not stored: %s", status_message());
     status_clear();
 }
 
@@ -267,11 +267,11 @@ static enum status write_shard(const struct cache_paths *paths, const struct enc
     sink.arg = writer;
     TRY_OR(encode_files(encode, text, n, &sink, &read_key), out_abandon);
     if (memcmp(&read_key, &key, sizeof key) != 0)
-        TRY_OR(
-            FAIL(ST_BAD_DATA,
-                 "%s, or a file beside it, changed while it was read; start again when it is whole",
-                 text->path),
-            out_abandon);
+        TRY_OR(FAIL(ST_BAD_DATA,
+                    "%s, or a file next to it, changed while it was read; start again when it is "
+                    "complete",
+                    text->path),
+               out_abandon);
     TRY_OR(shard_commit(writer, key), out_abandon);
     LOG_INFO("tokenised %lld bytes into %lld tokens, kept in %s", (long long)config->bytes_total,
              (long long)shard_written(writer), paths->shard);

@@ -88,12 +88,12 @@ static struct corpus_vocab vocab_of(const struct corpus_config *config)
 static enum status id_refused(const char *path, int64_t token_i, uint32_t id,
                               const struct corpus_vocab *vocab)
 {
-    return FAIL(ST_BAD_DATA,
-                "%s: token %lld has id %u, but the vocabulary has VOCAB=%lld ids; give data made "
-                "for it, set TOKENIZER to the model's tokenizer (here %s), or give a model with "
-                "VOCAB=%lld",
-                path, (long long)token_i, id, (long long)vocab->ids, vocab->tokenizer,
-                (long long)vocab->tokenizer_ids);
+    return FAIL(
+        ST_BAD_DATA,
+        "%s: token %lld has id %u, but the vocabulary has VOCAB=%lld ids; use data made for it, "
+        "set TOKENIZER to the model's tokenizer (here %s), or use a model with VOCAB=%lld",
+        path, (long long)token_i, id, (long long)vocab->ids, vocab->tokenizer,
+        (long long)vocab->tokenizer_ids);
 }
 
 static bool is_text(const struct data_file *file)
@@ -283,20 +283,17 @@ static enum status join_parts(struct corpus *corpus, const struct corpus_config 
             if (config->vocab <= corpus->end) {
                 const char *path = part->path;
                 if (end_of(config) == TOKENIZER_NONE)
-                    return FAIL(
-                        ST_BAD_DATA,
-                        "several files are joined with an end of text, here before %s, but "
-                        "TOKENIZER=%s names none; give one file, or add an eos_token to its "
-                        "tokenizer_config.json",
-                        path, tokenizer_of(config));
-                return FAIL(
-                    ST_BAD_DATA,
-                    "several files are joined with the end of text (id %u), here before %s, but "
-                    "the "
-                    "vocabulary has VOCAB=%lld ids; give one file, or a model with VOCAB=%lld (of "
-                    "TOKENIZER=%s)",
-                    end_of(config), path, (long long)config->vocab,
-                    (long long)tokenizer_ids(config), tokenizer_of(config));
+                    return FAIL(ST_BAD_DATA,
+                                "several files are joined with an end of text, here before %s, but "
+                                "TOKENIZER=%s has none; use one file, or add an eos_token to its "
+                                "tokenizer_config.json",
+                                path, tokenizer_of(config));
+                return FAIL(ST_BAD_DATA,
+                            "several files are joined with the end of text (id %u), here before "
+                            "%s, but the vocabulary has VOCAB=%lld ids; use one file, or a model "
+                            "with VOCAB=%lld (the ids of TOKENIZER=%s)",
+                            end_of(config), path, (long long)config->vocab,
+                            (long long)tokenizer_ids(config), tokenizer_of(config));
             }
             at++;
         }
@@ -628,7 +625,8 @@ static enum status visit_run(struct corpus_reading *to, const struct data_file *
 {
     struct shard_key key;
     if (to->config->is_text_only && !is_text(files))
-        return FAIL(ST_BAD_SETTING, "%s holds ids, not text; give the text that they were made of",
+        return FAIL(ST_BAD_SETTING,
+                    "%s holds ids, not text; use the text from which they were made",
                     files[0].path);
     if (files[0].kind == DATA_FILE_KIND_TOKENS) {
         const char *path = files[0].path;
@@ -799,11 +797,11 @@ static enum status commit_output(struct corpus_writing *to, const struct corpus_
     /* Each record has one end of text, at its end, unless its own text has more or the data have
      * none. */
     if (to->shard != NULL && to->ends != to->records)
-        LOG_WARN(
-            "%s: its %lld records hold %lld ends of text (id %u), and a token file of llm.c has "
-            "no other bounds; ATTENTION_MASK=document and PACK_DOCUMENTS=1 would not find the "
-            "records. Write OUT=NAME.idx, which keeps them, or give the data themselves as DATA",
-            out_path, (long long)to->records, (long long)to->ends, to->end);
+        LOG_WARN("%s: its %lld records hold %lld ends of text (id %u), but a token file of llm.c "
+                 "separates records in no other way: ATTENTION_MASK=document and PACK_DOCUMENTS=1 "
+                 "would not find the records. Write OUT=NAME.idx, which keeps them, or set DATA to "
+                 "the data themselves",
+                 out_path, (long long)to->records, (long long)to->ends, to->end);
     return to->shard != NULL ? shard_commit(to->shard, (struct shard_key){{0, 0}})
                              : megatron_commit(to->megatron);
 }
@@ -818,9 +816,10 @@ enum status corpus_write(const struct corpus_config *config, const char *out_pat
         return FAIL(ST_BAD_SETTING,
                     "the file to write is not given; set OUT, for example OUT=tokens.bin");
     if (file_is_dir(out_path))
-        return FAIL(ST_BAD_SETTING,
-                    "OUT=%s is a folder; give the name of a file, for example OUT=%s/tokens.bin",
-                    out_path, out_path);
+        return FAIL(
+            ST_BAD_SETTING,
+            "OUT=%s is a folder; set it to the name of a file, for example OUT=%s/tokens.bin",
+            out_path, out_path);
     /* before the file that is written, which may lie in the same folder */
     TRY(find_files(config, &files));
     TRY_OR(check_old(out_path, &files), out_close);

@@ -113,7 +113,7 @@ static enum status walk_dir(struct data_file_list *list, const char *dir, int de
     enum status st = ST_OK;
     if (depth > DATA_FILE_DEPTH_MAX)
         return FAIL(ST_NO_INPUT,
-                    "%.200s… lies over %d folders deep; give a folder nearer to the files as DATA",
+                    "%.200s… lies over %d folders deep; set DATA to a folder nearer to the files",
                     dir, DATA_FILE_DEPTH_MAX);
     DIR *handle = opendir(dir);
     if (handle == NULL)
@@ -206,7 +206,8 @@ static enum status make_pair(struct data_file *idx, const char *bin_path)
     struct data_file_list one = {0};
     struct stat info;
     if (stat(bin_path, &info) != 0)
-        return FAIL(ST_NO_INPUT, "cannot read %s: %s; the Megatron index %s needs it beside it",
+        return FAIL(ST_NO_INPUT,
+                    "cannot read %s: %s; the Megatron index %s needs this file next to it",
                     bin_path, strerror(errno), idx->path);
     if (!S_ISREG(info.st_mode) || info.st_size == 0)
         return FAIL(ST_BAD_DATA, "%s is %s; the Megatron index %s needs it", bin_path,
@@ -281,7 +282,7 @@ static enum status kind_of(struct data_file *file, int fd, const uint8_t *head, 
     if (n >= sizeof MEGATRON_MAGIC - 1 &&
         memcmp(head, MEGATRON_MAGIC, sizeof MEGATRON_MAGIC - 1) == 0)
         return FAIL(ST_BAD_DATA,
-                    "%s is a Megatron index; its name must end in .idx, with the .bin beside it",
+                    "%s is a Megatron index; its name must end in .idx, with the .bin next to it",
                     file->path);
     if (is_packed(fd, head, n)) {
         /* Finds the kind by the name without ".zst". */
@@ -309,8 +310,8 @@ static enum status kind_of(struct data_file *file, int fd, const uint8_t *head, 
                     other->remedy);
     if (has_suffix(file->path, ".zst") || has_suffix(file->path, ".zstd"))
         return FAIL(ST_BAD_DATA,
-                    "%s is not zstd data, although its name ends so; copy or make it again, "
-                    "or rename it",
+                    "%s is not zstd data, although its name ends in .zst or .zstd; copy or make it "
+                    "again, or rename it",
                     file->path);
     if (has_suffix(file->path, ".jsonl") || has_suffix(file->path, ".ndjson"))
         file->kind = DATA_FILE_KIND_JSONL;
@@ -331,7 +332,7 @@ static void warn_table(const struct data_file *file, int64_t *tables_n)
     for (size_t i = 0; file->kind == DATA_FILE_KIND_TEXT && i < sizeof names / sizeof *names; i++)
         if (has_suffix(name, names[i]) && (*tables_n)++ == 0)
             LOG_WARN("%s is a table by its name (%s) and is learnt as it is, with its header and "
-                     "separators; if that is not meant: %s",
+                     "separators; if that is not intended: %s",
                      file->path, names[i], SNIFF_EXPORT);
 }
 
@@ -382,11 +383,11 @@ static enum status check_text(const struct data_file *file, int fd, bool is_thor
     const double percent = 100.0 * (double)bad / (double)count.bytes;
     if (bad * DATA_FILE_BAD_REFUSED > count.bytes)
         return FAIL(ST_BAD_DATA,
-                    "%s is not text in UTF-8: of %lld bytes looked at %.0f %% are invalid or "
-                    "control characters; it looks %s; %s",
+                    "%s is not text in UTF-8: of %lld bytes that were checked, %.0f %% are invalid "
+                    "or control characters; it looks %s; %s",
                     file->path, (long long)count.bytes, percent, guess.what, guess.remedy);
-    LOG_WARN("%s: of %lld bytes looked at %.1f %% are invalid UTF-8 or control characters; it "
-             "looks %s and is learnt byte by byte; if that is not meant: %s",
+    LOG_WARN("%s: of %lld bytes that were checked, %.1f %% are invalid UTF-8 or control "
+             "characters; it looks %s and is learnt byte by byte; if that is not intended: %s",
              file->path, (long long)count.bytes, percent, guess.what, guess.remedy);
     return ST_OK;
 }
@@ -413,7 +414,7 @@ static enum status look_inside_all(struct data_file_list *list)
         any |= list->item[i].pair != NULL;
     }
     if (tables_n > 1)
-        LOG_WARN("%lld more tables of DATA", (long long)(tables_n - 1));
+        LOG_WARN("DATA has %lld more tables", (long long)(tables_n - 1));
     if (any)
         qsort(list->item, (size_t)list->n, sizeof *list->item, by_path);
     for (int64_t i = 0; any && i + 1 < list->n; i++)
@@ -442,11 +443,10 @@ static enum status find_files(const char *data, const struct data_file_config *c
         glob_t found = {0};
         const int result = glob(data, GLOB_NOSORT | GLOB_ERR, NULL, &found);
         if (result == GLOB_NOMATCH)
-            st = FAIL(
-                ST_NO_INPUT,
-                "no file matches DATA=%s; check the pattern (quote it, so that the shell leaves "
-                "it alone)",
-                data);
+            st = FAIL(ST_NO_INPUT,
+                      "no file matches DATA=%s; check the pattern (quote it, so that the shell "
+                      "does not expand it)",
+                      data);
         else if (result != 0)
             st = FAIL(result == GLOB_NOSPACE ? ST_RETRY : ST_NO_INPUT,
                       "cannot look for DATA=%s: %s; check that its folders can be read", data,

@@ -73,8 +73,8 @@ static enum status feed_set_separators(struct feed *feed, const struct feed_conf
     if (!is_needed || feed->separator[0] >= 0 || feed->separator[1] >= 0)
         return ST_OK;
     return FAIL(ST_BAD_SETTING,
-                "documents cannot be told apart: %s names no end of text below VOCAB=%lld; set "
-                "TOKENIZER to the tokenizer that DATA was made with, or %s",
+                "documents cannot be separated: %s has no end-of-text token below VOCAB=%lld; set "
+                "TOKENIZER to the tokenizer with which DATA was made, or set %s",
                 tokenizer != NULL ? tokenizer_name(tokenizer)
                 : is_known        ? TOKENIZER_GPT2_NAME
                                   : config->model,
@@ -107,12 +107,11 @@ static enum status feed_open_corpus(const struct feed *feed, struct feed_part *p
         if (tokens > 1)
             text_format(lower, sizeof lower, " or set SEQ_LEN to at most %lld",
                         (long long)tokens - 1);
-        return FAIL(
-            ST_BAD_DATA,
-            "%s has %lld token%s, but one sample of SEQ_LEN=%lld needs %lld (the last is only "
-            "a target); give more data%s",
-            data, (long long)tokens, tokens == 1 ? "" : "s", (long long)seq_tokens,
-            (long long)seq_tokens + 1, lower);
+        return FAIL(ST_BAD_DATA,
+                    "%s has %lld token%s, but one sample of SEQ_LEN=%lld needs %lld (the last is "
+                    "only a target); use more data%s",
+                    data, (long long)tokens, tokens == 1 ? "" : "s", (long long)seq_tokens,
+                    (long long)seq_tokens + 1, lower);
     }
     if (!config->packs_documents)
         return ST_OK;
@@ -222,7 +221,8 @@ enum status feed_open(const struct feed_config *config, struct feed **out)
                     (long long)config->seq_tokens, (long long)config->global_samples,
                     (long long)config->vocab);
     if (config->data == NULL || config->data[0] == '\0')
-        return FAIL(ST_BAD_SETTING, "DATA is empty; DATA=synthetic gives random tokens");
+        return FAIL(ST_BAD_SETTING,
+                    "DATA is empty; set it to your data, or to synthetic for random tokens");
     if (config->seq_tokens >= INT32_MAX ||
         __builtin_mul_overflow(config->global_samples, config->seq_tokens + 1, &elems))
         return FAIL(

@@ -84,7 +84,7 @@ static enum status refuse_page(const struct fetch *f, bool is_html)
     if (!is_html || text_ends(f->path, ".html") || text_ends(f->path, ".htm"))
         return ST_OK;
     return FAIL(ST_BAD_DATA,
-                "%s answered with a page of HTML, not with data; give the address of the file "
+                "%s answered with a page of HTML, not with data; use the address of the file "
                 "itself (on GitHub \"raw\", on Hugging Face \"resolve\" in place of \"blob\"), one "
                 "that needs no log-in",
                 f->url);
@@ -106,7 +106,7 @@ static enum status check_rest(struct fetch *f)
     TRY(curl_client_part_restart(&f->part));
     if (is_same)
         return FAIL(ST_RETRY,
-                    "%s was asked for the bytes from %lld on and sent the bytes from %lld on",
+                    "%s: bytes from %lld on were requested, but the server sent bytes from %lld on",
                     f->url, (long long)have, (long long)f->headers.range_first);
     return FAIL(ST_RETRY,
                 "%s sent the rest of another file than the %lld bytes that are here: version %s "
@@ -157,12 +157,11 @@ static enum status body_add(struct fetch *f, const char *bytes, size_t n)
         TRY(refuse_page(f, f->part.have == 0 && http_headers_is_html(bytes, n)));
         /* Refuses a Git LFS pointer, which is kept in the place of a file. */
         if (f->part.have == 0 && file_is_lfs_pointer(bytes, n))
-            return FAIL(
-                ST_BAD_DATA,
-                "%s answered with a Git LFS pointer, not with data; give the address of the file "
-                "itself (on GitHub media.githubusercontent.com/media/…, on Hugging Face "
-                "\"resolve\" in place of \"raw\")",
-                f->url);
+            return FAIL(ST_BAD_DATA,
+                        "%s answered with a Git LFS pointer, not with data; use the address of the "
+                        "file itself (on GitHub media.githubusercontent.com/media/…, on Hugging "
+                        "Face \"resolve\" in place of \"raw\")",
+                        f->url);
     }
     if ((int64_t)n > f->most_bytes - f->part.have) {
         /* Refuses a body of another length than announced, and removes its bytes. */
@@ -170,12 +169,11 @@ static enum status body_add(struct fetch *f, const char *bytes, size_t n)
         if (f->part.total >= 0)
             return FAIL(ST_BAD_DATA, "%s sent more than the %lld bytes that it announced", f->url,
                         (long long)f->part.total);
-        return FAIL(
-            ST_BAD_DATA,
-            "%s has over %lld bytes, the limit for a download whose server does not send its "
-            "length (at most half of the room in CACHE_DIR=%s); fetch it by other means and "
-            "give the file as DATA",
-            f->url, (long long)f->most_bytes, f->config.cache_dir);
+        return FAIL(ST_BAD_DATA,
+                    "%s has over %lld bytes, the limit for a download whose server does not send "
+                    "its length (at most half of the room in CACHE_DIR=%s); fetch it by other "
+                    "means and set DATA to the file",
+                    f->url, (long long)f->most_bytes, f->config.cache_dir);
     }
     TRY(curl_client_part_append(&f->part, bytes, n));
     f->most = f->part.have > f->most ? f->part.have : f->most;
@@ -368,7 +366,7 @@ static enum status attempt_transfer(struct fetch *f, bool *again)
         if (st == ST_OK && f->part.total >= 0 && f->part.have < f->part.total) {
             *again = true;
             st = FAIL(ST_RETRY,
-                      "%s is cut off: %lld bytes came, expected %lld; start again later, and it "
+                      "%s is cut off: %lld bytes arrived, expected %lld; start again later, and it "
                       "resumes there",
                       f->url, (long long)f->part.have, (long long)f->part.total);
         }

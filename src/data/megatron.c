@@ -59,7 +59,7 @@ static enum status check_sequence(const struct megatron_info *info, int64_t i, i
     const int64_t bytes = width_of(info->type), n = megatron_length(info, i),
                   at = megatron_offset(info, i);
     if (n < 0 || n > most - tokens)
-        return fail_damaged(name, "the lengths of its sequences are more than its .bin holds", n,
+        return fail_damaged(name, "the lengths of its sequences do not fit its .bin", n,
                             most - tokens);
     if (at != tokens * bytes)
         return fail_damaged(
@@ -102,7 +102,7 @@ static enum status check_list(const struct megatron_info *info, const char *name
         const int64_t first = megatron_first(info, d),
                       least = d > 0 ? megatron_first(info, d - 1) : 0;
         if (first < least || first > info->sequences || (d == 0 && first != 0))
-            return fail_damaged(name, "its document list does not rise", first, info->sequences);
+            return fail_damaged(name, "its document list does not ascend", first, info->sequences);
     }
     if (megatron_first(info, info->documents) != info->sequences)
         return fail_damaged(name, "its document list ends before its sequences",
@@ -119,16 +119,17 @@ enum status megatron_parse(const uint8_t *bytes, size_t size, int64_t bin_bytes,
                     name);
     if (size < MEGATRON_HEADER_BYTES)
         return FAIL(ST_BAD_DATA,
-                    "Megatron index %s is cut off: it has %zu bytes, the header alone has %d; copy "
-                    "or make it again",
+                    "Megatron index %s is cut off: it has %zu bytes, but a header has %d; copy or "
+                    "make it again",
                     name, size, MEGATRON_HEADER_BYTES);
     if (read_u64(bytes + 9) != 1)
         return FAIL(ST_BAD_DATA, "Megatron index %s has version %llu, expected 1; make it again",
                     name, (unsigned long long)read_u64(bytes + 9));
     if (bytes[17] != MEGATRON_TYPE_U16 && bytes[17] != MEGATRON_TYPE_I32)
-        return FAIL(ST_BAD_DATA,
-                    "Megatron index %s has ids of type %d; read are 8 (uint16) and 4 (int32)", name,
-                    bytes[17]);
+        return FAIL(
+            ST_BAD_DATA,
+            "Megatron index %s has ids of type %d; only 8 (uint16) and 4 (int32) are supported",
+            name, bytes[17]);
     const uint64_t sequences = read_u64(bytes + 18), entries = read_u64(bytes + 26),
                    rest = size - MEGATRON_HEADER_BYTES;
     if (entries < 1)
@@ -164,7 +165,7 @@ enum status megatron_begin(const struct megatron_info *info, int64_t document_i,
     const int64_t first = megatron_first(info, document_i), bytes = width_of(info->type),
                   least = document_i > 0 ? megatron_first(info, document_i - 1) : 0;
     if (first < least || least < 0 || first > info->sequences)
-        return fail_damaged(name, "its document list does not rise", first, info->sequences);
+        return fail_damaged(name, "its document list does not ascend", first, info->sequences);
     *token_i_out = info->tokens;
     if (first == info->sequences)
         return ST_OK;

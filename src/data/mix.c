@@ -99,8 +99,8 @@ static enum status check_weights(struct mix *mix)
     for (int i = 0; i < mix->n; i++)
         if (mix->item[i].weight <= 0)
             return FAIL(ST_BAD_SETTING,
-                        "DATA: part %d of the mixture, %.200s, has no weight and others have; give "
-                        "one to each, as in a.bin:0.7,b.jsonl:0.3",
+                        "DATA: part %d of the mixture, %.200s, has no weight, but others have one; "
+                        "set one for each part, as in a.bin:0.7,b.jsonl:0.3",
                         i + 1, mix->item[i].data);
     compute_shares(mix, share);
     for (int i = 0; i < mix->n; i++)

@@ -255,7 +255,7 @@ static enum status pack_documents(struct pack *pack, const struct pack_config *c
             TRY(corpus_next_document(pack->corpus, begun + 1, stop, config->separator, &next));
         }
         if (config->progress && !config->progress(config->progress_arg, stop, all))
-            return FAIL(ST_RETRY, "stopped while the documents of DATA were looked for");
+            return FAIL(ST_RETRY, "stopped while DATA was searched for documents");
     }
     if (begun < all - 1)
         TRY(add_document(pack, begun, all));

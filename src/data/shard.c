@@ -61,10 +61,9 @@ enum status shard_parse(const uint8_t *bytes, size_t size, const char *name, str
 {
     struct shard_info info = {0};
     if (size < 4)
-        return FAIL(
-            ST_BAD_DATA,
-            "%s is not a token file: it has %zu bytes, the header alone has %d; make it again",
-            name, size, SHARD_HEADER_BYTES);
+        return FAIL(ST_BAD_DATA,
+                    "%s is not a token file: it has %zu bytes, but a header has %d; make it again",
+                    name, size, SHARD_HEADER_BYTES);
     const int32_t magic = shard_word(bytes, SHARD_WORD_MAGIC);
     if (magic != SHARD_MAGIC && magic != SHARD_MAGIC_WIDE) {
         const char *guess = "make a token file with `convoy tokenize DATA=text OUT=tokens.bin`";
@@ -76,8 +75,8 @@ enum status shard_parse(const uint8_t *bytes, size_t size, const char *name, str
     }
     if (size < SHARD_HEADER_BYTES)
         return FAIL(ST_BAD_DATA,
-                    "token file %s is cut off: it has %zu bytes, the header alone has %d; copy or "
-                    "make it again",
+                    "token file %s is cut off: it has %zu bytes, but a header has %d; copy or make "
+                    "it again",
                     name, size, SHARD_HEADER_BYTES);
     /* Finds the bytes of an id by magic number and version. */
     const bool is_wide = shard_word(bytes, SHARD_WORD_MAGIC) == SHARD_MAGIC_WIDE;
@@ -322,8 +321,8 @@ enum status shard_append(struct shard_writer *writer, const uint32_t *ids, int64
     uint16_t narrow[16384];
     if (n > SHARD_TOKENS_MAX - writer->tokens)
         return FAIL(ST_BAD_DATA,
-                    "%s would hold more than %d tokens, which is all a token file can count; split "
-                    "the data into files of at most 2 GB and give their folder as DATA",
+                    "%s would hold more than %d tokens, the most that a token file can count; "
+                    "split the data into files of at most 2 GB and set DATA to their folder",
                     writer->path, SHARD_TOKENS_MAX);
     if (writer->id_bytes == 4)
         return append_bytes(writer, ids, n);

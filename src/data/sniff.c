@@ -21,7 +21,7 @@ static const struct {
     ROW("\x1f\x8b", "compressed by gzip", UNPACK "(gunzip)"),
     ROW("\x1f\x9d", "compressed by compress", UNPACK "(uncompress)"),
     ROW("PK\x03\x04", "a zip archive", UNPACK "(unzip)"),
-    ROW("PK\x05\x06", "an empty zip archive", "give the files themselves"),
+    ROW("PK\x05\x06", "an empty zip archive", "use the files themselves"),
     ROW("\xfd"
         "7zXZ",
         "compressed by xz", UNPACK "(unxz)"),
@@ -39,24 +39,24 @@ static const struct {
     ROW("SQLite format 3", "an SQLite database", SNIFF_EXPORT),
     ROW("\x93NUMPY", "a NumPy array",
         "convert its ids with `convoy tokenize`, or write them as an llm.c token file"),
-    ROW("%PDF-", "a PDF document", "take its text out first (pdftotext)"),
+    ROW("%PDF-", "a PDF document", "extract its text first (pdftotext)"),
     ROW("\xd0\xcf\x11\xe0", "a document of an office program", "save it as plain text first"),
     ROW("{\\rtf", "an RTF document", "save it as plain text first"),
     ROW("\x7f"
         "ELF",
-        "an executable (ELF)", "give text"),
-    ROW("MZ\x90\x00", "an executable (PE)", "give text"),
-    ROW("\xcf\xfa\xed\xfe", "an executable (Mach-O)", "give text"),
-    ROW("\xca\xfe\xba\xbe", "an executable (Java or Mach-O)", "give text"),
+        "an executable (ELF)", "use a text file"),
+    ROW("MZ\x90\x00", "an executable (PE)", "use a text file"),
+    ROW("\xcf\xfa\xed\xfe", "an executable (Mach-O)", "use a text file"),
+    ROW("\xca\xfe\xba\xbe", "an executable (Java or Mach-O)", "use a text file"),
     ROW("\x00"
         "asm",
-        "an executable (WebAssembly)", "give text"),
-    ROW("\x89PNG", "a picture (PNG)", "give text"),
-    ROW("\xff\xd8\xff", "a picture (JPEG)", "give text"),
-    ROW("GIF8", "a picture (GIF)", "give text"),
-    ROW("OggS", "a recording (Ogg)", "give text"),
-    ROW("GGUF\x02\x00", "a model (GGUF)", "give text as DATA"),
-    ROW("GGUF\x03\x00", "a model (GGUF)", "give text as DATA"),
+        "an executable (WebAssembly)", "use a text file"),
+    ROW("\x89PNG", "a picture (PNG)", "use a text file"),
+    ROW("\xff\xd8\xff", "a picture (JPEG)", "use a text file"),
+    ROW("GIF8", "a picture (GIF)", "use a text file"),
+    ROW("OggS", "a recording (Ogg)", "use a text file"),
+    ROW("GGUF\x02\x00", "a model (GGUF)", "use text as DATA"),
+    ROW("GGUF\x03\x00", "a model (GGUF)", "use text as DATA"),
     ROW("\x00\x00\xfe\xff", "text in UTF-32", "convert it first: iconv -f UTF-32 -t UTF-8"),
     ROW("\xff\xfe\x00\x00", "text in UTF-32", "convert it first: iconv -f UTF-32 -t UTF-8"),
     ROW("\xff\xfe", "text in UTF-16", "convert it first: iconv -f UTF-16 -t UTF-8"),
@@ -65,7 +65,7 @@ static const struct {
 
 static const struct sniff_kind tar = {"a tar archive", UNPACK "(tar -xf)"};
 static const struct sniff_kind safetensors = {"a model (safetensors)",
-                                              "give text as DATA; MODEL takes a model's folder"};
+                                              "use text as DATA, and a model's folder as MODEL"};
 static const struct sniff_kind pickle = {"a Python pickle",
                                          "write its text as plain text or JSON lines first"};
 
@@ -163,7 +163,7 @@ struct sniff_kind sniff_guess(const struct sniff_count *count)
         return (struct sniff_kind){
             "like another encoding than UTF-8",
             "convert it first: iconv -f ENCODING -t UTF-8 (LATIN1, CP1252, KOI8-R, GB18030 …)"};
-    return (struct sniff_kind){"binary", "give text in UTF-8 (iconv converts other encodings)"};
+    return (struct sniff_kind){"binary", "use text in UTF-8 (iconv converts other encodings)"};
 }
 
 #ifdef FUZZ

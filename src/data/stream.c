@@ -95,8 +95,8 @@ static enum status read_raw(struct stream *stream, uint8_t *out, size_t cap, siz
     *n_out = n;
     if (n < cap && stream->raw_bytes != stream->file->bytes)
         return FAIL(ST_BAD_DATA,
-                    "%s changed while it was read: it had %lld bytes, now %lld were there; start "
-                    "again when it is whole",
+                    "%s changed while it was read: it had %lld bytes and has %lld now; start again "
+                    "when it is complete",
                     stream->file->path, (long long)stream->file->bytes,
                     (long long)stream->raw_bytes);
     return ST_OK;

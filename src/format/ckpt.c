@@ -67,10 +67,10 @@ static enum status check_listing(int dir_fd, const char *path, const struct mani
         for (int i = 0; i < manifest->files_n; i++)
             is_known = is_known || strcmp(entry->d_name, manifest->file[i].name) == 0;
         if (!is_known)
-            st = FAIL(ST_BAD_DATA,
-                      "%s holds %.64s, which its manifest does not name; remove it if you know "
-                      "what it is",
-                      path, entry->d_name);
+            st = FAIL(
+                ST_BAD_DATA,
+                "%s holds %.64s, which its manifest does not list; remove it if you do not need it",
+                path, entry->d_name);
     }
     closedir(dir);
     return st;
@@ -349,8 +349,10 @@ static enum status open_step(const char *dir, int64_t step, bool is_lazy,
     if (ckpt->manifest.meta.step != step) {
         int64_t written = ckpt->manifest.meta.step;
         ckpt_close(ckpt);
-        return FAIL(ST_BAD_DATA, "%s has step %" PRId64 " in its manifest; it was renamed", path,
-                    written);
+        return FAIL(ST_BAD_DATA,
+                    "%s has step %" PRId64
+                    " in its manifest: the folder was renamed; rename it back",
+                    path, written);
     }
     *out = ckpt;
     return ST_OK;
@@ -482,11 +484,11 @@ static enum status find_tensor(const struct ckpt *ckpt, const char *part, const 
         *part_out = &ckpt->part[i];
         *out = safetensors_find(&ckpt->part[i].tensors, name);
         if (!*out)
-            return FAIL(ST_BAD_DATA, "%s: its %s has no tensor %s; it is of another model",
+            return FAIL(ST_BAD_DATA, "%s: its %s has no tensor %s; it belongs to another model",
                         ckpt->path, part, name);
         return ST_OK;
     }
-    return FAIL(ST_BAD_DATA, "%s has no %s.safetensors; it is of another kind of run", ckpt->path,
+    return FAIL(ST_BAD_DATA, "%s has no %s.safetensors; another kind of run wrote it", ckpt->path,
                 part);
 }
 
@@ -535,8 +537,8 @@ enum status ckpt_range(const struct ckpt *ckpt, const char *part, const char *na
     TRY(safetensors_check(entry, ckpt->path, entry->dims_n, entry->dim));
     if (first < 0 || n < 0 || first > entry->elems || n > entry->elems - first)
         return FAIL(ST_BAD_DATA,
-                    "%s: elements from %" PRId64 ", %" PRId64
-                    " of them, are not all in tensor %s of %" PRId64,
+                    "%s: the elements from %" PRId64 " on (%" PRId64
+                    " of them) do not all lie in tensor %s of %" PRId64 " elements",
                     ckpt->path, first, n, name, entry->elems);
     safetensors_to_f32(entry, first, n, out);
     return ST_OK;

@@ -125,7 +125,7 @@ void ckpt_dir_clean(const char *dir)
             !S_ISDIR(info.st_mode))
             continue;
         if (file_join(path, sizeof(path), dir, name) != ST_OK || file_remove_tree(path) != ST_OK)
-            LOG_WARN("cannot remove what an earlier process left: %s", status_message());
+            LOG_WARN("cannot remove a folder that an earlier process left: %s", status_message());
         else
             LOG_INFO("removed %s, left by an earlier process", path);
     }

@@ -44,7 +44,7 @@ static enum status check_header(const struct reader *r, int64_t at, int64_t n)
     if (memcmp(r->chunk, (const char *)r->part->map + at,
                (size_t)(header - at < n ? header - at : n)) == 0)
         return ST_OK;
-    return FAIL(ST_BAD_DATA, "%s/%s changed while it was read; stop what writes there",
+    return FAIL(ST_BAD_DATA, "%s/%s changed while it was read; stop the process that writes there",
                 r->ckpt->path, r->file->name);
 }
 

@@ -76,10 +76,10 @@ enum status ckpt_lock(const char *dir, struct ckpt_lock **out)
      * the disk. */
     struct stat info;
     if (stat(dir, &info) == 0 ? !S_ISDIR(info.st_mode) : errno == ENOTDIR)
-        return FAIL(
-            ST_BAD_SETTING,
-            "CHECKPOINT_DIR=%s is not a folder, or a part of its path is a file; name a folder",
-            dir);
+        return FAIL(ST_BAD_SETTING,
+                    "CHECKPOINT_DIR=%s is not a folder, or a part of its path is a file; set it to "
+                    "a folder",
+                    dir);
     TRY(file_make_dirs(dir));
     struct ckpt_lock *lock = memory_new(1, sizeof(*lock));
     text_copy(lock->dir, sizeof(lock->dir), dir);
@@ -135,7 +135,7 @@ void ckpt_lock_discard(struct ckpt_lock *lock)
     /* rmdir leaves a folder in which another process made a lock by now */
     if (lock_path(path, sizeof(path), lock->dir) == ST_OK && is_same(lock, path) &&
         is_alone(lock->dir) && (unlink(path) != 0 || rmdir(lock->dir) != 0))
-        LOG_DEBUG("%s is left: %s", lock->dir, strerror(errno));
+        LOG_DEBUG("%s is not removed: %s", lock->dir, strerror(errno));
     status_restore(&why);
     ckpt_lock_release(lock);
 }

@@ -123,7 +123,7 @@ static enum status read_value(struct scan *scan, struct gguf_value *value)
         TRY(read_u64(scan, "the length of an array", 8, &n));
     }
     if (value->kind == GGUF_KIND_ARRAY)
-        return FAIL(ST_BAD_DATA, "%s: key %.*s is an array of arrays, which is not read",
+        return FAIL(ST_BAD_DATA, "%s: key %.*s is an array of arrays, which is not supported",
                     scan->what, (int)(value->key_n < 80 ? value->key_n : 80), value->key);
     if (n > INT64_MAX)
         return fail_short(scan, "an array", n);
@@ -183,8 +183,8 @@ static enum status read_tensors(struct scan *scan, uint64_t n)
     struct gguf *out = scan->out;
     if (n > TENSORS_MAX || n > (uint64_t)(scan->end - scan->at) / TENSOR_BYTES_MIN)
         return FAIL(ST_BAD_DATA,
-                    "%s: it says that it holds %" PRIu64
-                    " tensors, which it is too short for (limit %d); it is cut short or damaged",
+                    "%s: its header counts %" PRIu64
+                    " tensors, more than the file can hold (limit %d); it is cut short or damaged",
                     scan->what, n, TENSORS_MAX);
     out->tensor = calloc((size_t)n + 1, sizeof(out->tensor[0]));
     if (!out->tensor)
@@ -266,7 +266,7 @@ static enum status locate_all(struct scan *scan)
         struct gguf_tensor *t = &out->tensor[i];
         const size_t data_bytes = (size_t)(scan->end - scan->at);
         if (t->offset % alignment != 0)
-            return FAIL(ST_BAD_DATA, "%s: tensor %s lies at byte %zu, no multiple of %zu",
+            return FAIL(ST_BAD_DATA, "%s: tensor %s lies at byte %zu, which is no multiple of %zu",
                         scan->what, t->name, t->offset, alignment);
         if (t->offset > data_bytes || t->bytes > data_bytes - t->offset)
             return FAIL(
@@ -275,11 +275,10 @@ static enum status locate_all(struct scan *scan)
                 "cut short or damaged: fetch it again",
                 scan->what, t->name, t->bytes, t->offset, data_bytes);
         if (t->offset < end || t->offset - end >= alignment)
-            return FAIL(
-                ST_BAD_DATA,
-                "%s: tensor %s lies at byte %zu of the data area, but the one before it ends "
-                "at %zu: they overlap, or bytes belong to none",
-                scan->what, t->name, t->offset, end);
+            return FAIL(ST_BAD_DATA,
+                        "%s: tensor %s lies at byte %zu of the data area, but the tensor before it "
+                        "ends at %zu: the two overlap, or bytes between them belong to no tensor",
+                        scan->what, t->name, t->offset, end);
         t->data = scan->at + t->offset;
         end = t->offset + t->bytes;
     }
@@ -323,12 +322,11 @@ static enum status read_all(struct scan *scan)
     TRY(read_u64(scan, "the number of tensors", 8, &tensors_n));
     TRY(read_u64(scan, "the number of keys", 8, &values_n));
     /* The keys, sorted. */
-    /* The keys, sorted. */
     struct gguf *out = scan->out;
     if (values_n > VALUES_MAX || values_n > (uint64_t)(scan->end - scan->at) / VALUE_BYTES_MIN)
         return FAIL(ST_BAD_DATA,
-                    "%s: it says that it holds %" PRIu64
-                    " keys, which it is too short for (limit %d); it is cut short or damaged",
+                    "%s: its header counts %" PRIu64
+                    " keys, more than the file can hold (limit %d); it is cut short or damaged",
                     scan->what, values_n, VALUES_MAX);
     out->value = calloc((size_t)values_n + 1, sizeof(out->value[0]));
     if (!out->value)

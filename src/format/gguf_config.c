@@ -125,7 +125,7 @@ static enum status check_plain(const struct reader *in)
     for (size_t i = 0; i < sizeof(list) / sizeof(list[0]); i++) {
         const struct gguf_value *value = gguf_find(in->gguf, key_of(in, list[i], full));
         if (value && !is_neutral(value))
-            return FAIL(ST_BAD_DATA, "%s: key %s is set, which is not computed; use another model",
+            return FAIL(ST_BAD_DATA, "%s: key %s is set, which is not supported; use another model",
                         in->gguf->what, full);
     }
     int64_t parts_n = 1;
@@ -158,14 +158,14 @@ static enum status read_dims(struct reader *in)
     if (value_dim != c->head_dim ||
         (!has_key(in, "attention.key_length") && c->embed % c->heads != 0))
         return FAIL(ST_BAD_DATA,
-                    "%s: %" PRId64 " heads of %" PRId64 " (keys) and %" PRId64
-                    " (values) in %" PRId64 " elements, which is not computed; use another model",
+                    "%s: %" PRId64 " heads of %" PRId64 " elements (keys) and %" PRId64
+                    " (values) in a width of %" PRId64 " are not supported; use another model",
                     in->gguf->what, c->heads, c->head_dim, value_dim, c->embed);
     /* From the token embedding, which all files have. */
     const struct gguf_tensor *t = gguf_find_tensor(in->gguf, "token_embd.weight");
     if (!t || t->dims_n != 2 || t->dim[1] != in->config.embed || t->dim[0] > DIM_MAX)
         return FAIL(ST_BAD_DATA,
-                    "%s: there is no token_embd.weight of rows of %" PRId64
+                    "%s: there is no token_embd.weight with rows of %" PRId64
                     " elements; is it a whole model?",
                     in->gguf->what, in->config.embed);
     in->config.vocab = t->dim[0];
@@ -179,7 +179,7 @@ static enum status read_dims(struct reader *in)
         return FAIL(ST_BAD_DATA,
                     "%s: attention.sliding_window %" PRId64
                     " is shorter than the context of %" PRId64
-                    ", which is not computed; use another model",
+                    ", which is not supported; use another model",
                     in->gguf->what, window, c->context);
     return ST_OK;
 }
@@ -239,7 +239,7 @@ static enum status read_freqs(struct reader *in)
         !(most >= 1 && most <= DIM_MAX))
         return FAIL(ST_BAD_DATA,
                     "%s: rope_freqs.weight has %" PRId64 " numbers up to %g, expected %" PRId64
-                    " from 1 and no other scaling; use another model",
+                    " numbers from 1 on and no other scaling; use another model",
                     in->gguf->what, t->elems, (double)most, in->config.head_dim / 2);
     rope->kind = most > 1 ? HF_ROPE_LLAMA3 : HF_ROPE_NONE;
     if (most > 1)
@@ -259,7 +259,7 @@ static enum status read_freqs(struct reader *in)
         if (!(fabs(value - want) <= 1e-4 * want))
             return FAIL(ST_BAD_DATA,
                         "%s: number %" PRId64
-                        " of rope_freqs.weight is %g, expected %g of Llama-3's scaling by %g; use "
+                        " of rope_freqs.weight is %g, expected %g for Llama-3's scaling by %g; use "
                         "another model",
                         in->gguf->what, i, (double)value, want, (double)most);
     }
@@ -277,8 +277,8 @@ static enum status read_rope(struct reader *in)
     TRY(read_dim(in, "rope.dimension_count", c->head_dim, &rotated));
     if (rotated > c->head_dim || (c->arch != HF_ARCH_NEOX && rotated != c->head_dim))
         return FAIL(ST_BAD_DATA,
-                    "%s: rope.dimension_count is %" PRId64 " of heads of %" PRId64
-                    ", which is not computed; use another model",
+                    "%s: rope.dimension_count is %" PRId64 " in heads of %" PRId64
+                    " elements, which is not supported; use another model",
                     in->gguf->what, rotated, c->head_dim);
     c->rope.fraction = (double)rotated / (double)c->head_dim;
     if ((int64_t)(c->rope.fraction * (double)c->head_dim) < rotated)

@@ -170,11 +170,10 @@ static enum status parse_model(struct gguf_model *model, const uint8_t *bytes, s
             (!is_split || strcmp(parts.stem, "attn_rot_embd") != 0) &&
             !is_copy(model, &model->gguf.tensor[i])) {
             if (!is_split || !find_form(model->config.arch, &parts, false))
-                return FAIL(
-                    ST_BAD_DATA,
-                    "%s: tensor %s does not belong to the architecture, or would change what it "
-                    "computes; use another model",
-                    model->path, model->gguf.tensor[i].name);
+                return FAIL(ST_BAD_DATA,
+                            "%s: tensor %s does not belong to the architecture, or would change "
+                            "its results; use another model",
+                            model->path, model->gguf.tensor[i].name);
             if (parts.layer >= model->config.layers)
                 return FAIL(ST_BAD_DATA,
                             "%s: tensor %s is of layer %" PRId64 ", but block_count is %" PRId64
@@ -263,7 +262,7 @@ static enum status find_tensor(const struct gguf_model *model, const char *name,
     *out = row ? gguf_find_tensor(&model->gguf, file) : NULL;
     if (!*out)
         return FAIL(ST_BAD_DATA,
-                    "%s: there is no tensor %s, which is %s here; is it a whole model?",
+                    "%s: there is no tensor %s, which Convoy calls %s; is it a whole model?",
                     model->path, file, name);
     return ST_OK;
 }

@@ -78,7 +78,7 @@ static enum status read_generation(const char *from, struct hf_config *config)
     free(bytes);
     if (is_whole || st == ST_RETRY)
         return st;
-    LOG_WARN("%s; the tokens that end a text are those of " CONFIG, status_message());
+    LOG_WARN("%s; the tokens that end a text come from " CONFIG " instead", status_message());
     status_clear();
     return ST_OK;
 }
@@ -104,7 +104,7 @@ enum status hf_read_config(const char *from, struct hf_config *out)
     if (config.has_more_eos)
         return FAIL(ST_BAD_DATA,
                     "%s: \"eos_token_id\" (of " GENERATION ", else of " CONFIG
-                    ") lists more than %d tokens, which is all that is read; leave out those that "
+                    ") lists more than %d tokens, the most that are read; remove the tokens that "
                     "end no text",
                     from, HF_EOS_MAX);
     *out = config;
@@ -275,8 +275,8 @@ enum status hf_check_names(const struct hf_model *hf)
     if (unused_n == 0)
         return ST_OK;
     return FAIL(ST_BAD_DATA,
-                "%s: tensor %s does not belong to %s%s, and would be left out of what is computed; "
-                "use another model, or set IGNORE_TENSORS=1 if it is not needed",
+                "%s: tensor %s does not belong to %s%s and would not be used; use another model, "
+                "or set IGNORE_TENSORS=1 if it is not needed",
                 hf->path, first, hf->names->title, unused_n > 1 ? " (nor do others)" : "");
 }
 

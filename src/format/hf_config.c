@@ -27,7 +27,7 @@ static enum status check_flag(const cJSON *root, const char *key, bool want)
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(root, key);
     if (is_unset(item) || (cJSON_IsBool(item) && (bool)cJSON_IsTrue(item) == want))
         return ST_OK;
-    return FAIL(ST_BAD_DATA, "\"%s\" is not %s, which is not computed; use another model", key,
+    return FAIL(ST_BAD_DATA, "\"%s\" is not %s, which is not supported; use another model", key,
                 want ? "true" : "false");
 }
 
@@ -210,7 +210,7 @@ static enum status check_window(const cJSON *root, const struct kind *kind,
         return ST_OK;
     return FAIL(ST_BAD_DATA,
                 "\"sliding_window\" %" PRId64 " is shorter than the context of %" PRId64
-                ", which is not computed; lower \"max_position_embeddings\" to it, where shorter "
+                ", which is not supported; lower \"max_position_embeddings\" to it if shorter "
                 "texts are enough",
                 window, config->context);
 }
@@ -346,11 +346,10 @@ static enum status read_fields(const cJSON *root, struct hf_config *out)
             if (cJSON_IsString(item) && text_ends(item->valuestring, "ForQuestionAnswering"))
                 out->is_qa = true;
         if (out->is_qa && kind->arch != HF_ARCH_GPT2)
-            return FAIL(
-                ST_BAD_DATA,
-                "\"architectures\" names a head for questions on a %s, which is not computed; "
-                "use its language model, or a GPT-2",
-                kind->type);
+            return FAIL(ST_BAD_DATA,
+                        "\"architectures\" names a question-answering head on a %s, which is not "
+                        "supported; use its language model, or a GPT-2",
+                        kind->type);
     }
     TRY(check_token(cJSON_GetObjectItemCaseSensitive(root, "bos_token_id"), "bos_token_id", out,
                     &out->bos));

@@ -53,7 +53,7 @@ static enum status check_file_name(const cJSON *item)
         !text_ends(file, SUFFIX))
         return FAIL(
             ST_BAD_DATA,
-            "tensor %s is said to lie in \"%.80s\", which is no plain file name ending in " SUFFIX
+            "the file of tensor %s is \"%.80s\", which is no plain file name ending in " SUFFIX
             "; the index is damaged or hostile",
             item->string, file);
     return ST_OK;
@@ -70,7 +70,7 @@ static enum status list_files(struct hf_index *index, const char **names)
         if (i == 0 || strcmp(names[i], names[n - 1]) != 0)
             names[n++] = names[i];
     if (n > FILES_MAX)
-        return FAIL(ST_BAD_DATA, "%d files, at most %d are taken", n, FILES_MAX);
+        return FAIL(ST_BAD_DATA, "it lists %d files, at most %d are allowed", n, FILES_MAX);
     for (int i = 0; i < index->rows_n; i++) {
         const char **at = bsearch(&index->file[i], names, (size_t)n, sizeof(*names), compare_names);
         index->row[i].file_i = (int)(at - names);

@@ -30,7 +30,7 @@ static enum status read_positive(const cJSON *object, const char *key, double us
     if (!item || !cJSON_IsNumber(item) ||
         !(item->valuedouble > 0 && item->valuedouble <= NUMBER_MAX))
         return FAIL(ST_BAD_DATA, "\"%s\" of the rotary positions is %s, expected a number above 0",
-                    key, item ? "no such number" : "missing");
+                    key, item ? "invalid" : "missing");
     *out = item->valuedouble;
     return ST_OK;
 }
@@ -182,9 +182,8 @@ static enum status read_yarn(const cJSON *root, const cJSON *inside, struct hf_c
     struct hf_rope *rope = &config->rope;
     const cJSON *truncate = get_item(inside, "truncate");
     if (truncate && !cJSON_IsTrue(truncate))
-        return FAIL(ST_BAD_DATA,
-                    "\"truncate\" of the YaRN scaling is not true, which is not computed; use "
-                    "another model");
+        return FAIL(ST_BAD_DATA, "\"truncate\" of the YaRN scaling is not true, which is not "
+                                 "supported; use another model");
     TRY(read_original(root, inside, config));
     TRY(read_positive(inside, "factor", (double)config->context / (double)rope->original_context,
                       &rope->factor));
@@ -234,7 +233,7 @@ enum status hf_rope_read(const cJSON *root, struct hf_config *config)
     for (const cJSON *item = inside ? inside->child : NULL; item; item = item->next)
         if (cJSON_IsObject(item))
             return FAIL(ST_BAD_DATA,
-                        "\"%s\" holds \"%.40s\" for some layers alone, which is not computed; use "
+                        "\"%s\" holds \"%.40s\" for some layers only, which is not supported; use "
                         "a model with the same positions in all layers",
                         inside->string, item->string);
     TRY(check_contradictions(root, config));

@@ -44,7 +44,7 @@ static enum status name_paths(struct job *job, const char *to)
     const char *last = slash ? slash + 1 : job->target;
     if (!*last || strcmp(last, ".") == 0 || strcmp(last, "..") == 0)
         return FAIL(ST_BAD_SETTING,
-                    "\"%s\" is no name for a new folder; give it one, such as exported", to);
+                    "\"%s\" is no name for a new folder; choose a name such as exported", to);
     text_copy(job->parent, sizeof(job->parent), slash ? job->target : ".");
     if (slash)
         job->parent[slash == job->target ? 1 : slash - job->target] = 0;

@@ -331,7 +331,7 @@ static enum status audit_lines(struct audit *a, const char *bytes, size_t n, con
         enum status st = end ? audit_line(a, at, (size_t)(end - at) + 1)
                              : FAIL(ST_BAD_DATA, "it has more than %d bytes", LEDGER_LINE_MAX);
         if (st != ST_OK)
-            return FAIL(st, "%s: line %" PRId64 " is not of a ledger: %s", what, line,
+            return FAIL(st, "%s: line %" PRId64 " is not a line of a ledger: %s", what, line,
                         status_message());
         a->out->bytes += (size_t)(end - at) + 1;
     }
@@ -428,12 +428,12 @@ enum status ledger_audit(const char *path, struct ledger_audit *out)
 {
     struct file_map map = {0};
     TRY(file_map_open(path, &map));
-    enum status st =
-        (int64_t)map.bytes > LEDGER_BYTES_MAX
-            ? FAIL(ST_BAD_DATA,
-                   "%s has %zu bytes, and a ledger at most %" PRId64 "; it is none, or was damaged",
-                   path, map.bytes, LEDGER_BYTES_MAX)
-            : ledger_audit_bytes((const char *)map.data, map.bytes, path, out);
+    enum status st = (int64_t)map.bytes > LEDGER_BYTES_MAX
+                         ? FAIL(ST_BAD_DATA,
+                                "%s has %zu bytes, but a ledger has at most %" PRId64
+                                "; it is not a ledger, or it is damaged",
+                                path, map.bytes, LEDGER_BYTES_MAX)
+                         : ledger_audit_bytes((const char *)map.data, map.bytes, path, out);
     file_map_close(&map);
     return st;
 }

@@ -77,8 +77,8 @@ static enum status check_kind(int32_t magic, int32_t version, const char *what, 
     if (magic != MAGIC_MODEL)
         return FAIL(
             ST_BAD_DATA,
-            "%s is not a model file of llm.c: those begin with the number %d, this one with %d; "
-            "give such a file (.bin), or a Hugging Face folder (config.json, model.safetensors)",
+            "%s is not a model file of llm.c: its first number should be %d, but is %d; use such "
+            "a file (.bin), or a Hugging Face folder (config.json, model.safetensors)",
             what, MAGIC_MODEL, magic);
     if (version != VERSION_F32 && version != VERSION_BF16)
         return FAIL(
@@ -124,7 +124,7 @@ static enum status check_header(const uint8_t *bytes, const char *what, struct l
         if (read_i32_le(bytes + 4 * i) != 0)
             return FAIL(ST_BAD_DATA,
                         "%s: word %d of the header is %d, expected 0; the file is damaged or of a "
-                        "later kind",
+                        "later version",
                         what, i, read_i32_le(bytes + 4 * i));
     return ST_OK;
 }
@@ -142,13 +142,13 @@ static enum status locate_tensors(const uint8_t *bytes, size_t n, struct llmc *l
             __builtin_mul_overflow(span, (int64_t)dtype_bytes(llmc->dtype), &span) ||
             __builtin_add_overflow(at, span, &at))
             return FAIL(ST_BAD_DATA,
-                        "%s: its dimensions ask for more than 2^63 bytes; the file is damaged",
+                        "%s: its dimensions need more than 2^63 bytes; the file is damaged",
                         llmc->what);
     }
     if ((uint64_t)at != n)
         return FAIL(ST_BAD_DATA,
-                    "%s has %zu bytes, its dimensions (%" PRId64 " layers, width %" PRId64
-                    ", %" PRId64 " positions, padded vocabulary %" PRId64 ", %s) ask for %" PRId64
+                    "%s has %zu bytes, but its dimensions (%" PRId64 " layers, width %" PRId64
+                    ", %" PRId64 " positions, padded vocabulary %" PRId64 ", %s) need %" PRId64
                     "; it is cut short or damaged",
                     llmc->what, n, llmc->layers, llmc->embed, llmc->context, llmc->vocab_padded,
                     llmc->dtype == DTYPE_F32 ? "fp32" : "bf16", at);

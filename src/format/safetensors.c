@@ -101,7 +101,7 @@ static enum status read_dtype(const struct scan *scan, const cJSON *info, const 
             *list_i_out = (int)i;
             return ST_OK;
         }
-    return FAIL(ST_BAD_DATA, "%s: tensor %s has dtype \"%.20s\", which is none of safetensors'",
+    return FAIL(ST_BAD_DATA, "%s: tensor %s has dtype \"%.20s\", which safetensors does not have",
                 scan->what, name, item->valuestring);
 }
 
@@ -170,8 +170,9 @@ static enum status read_tensor(struct scan *scan, const char *name, const cJSON 
     /* Fit for messages and logs, and short enough for the struct. */
     size_t n = strlen(name);
     if (n >= SAFETENSORS_NAME_MAX)
-        return FAIL(ST_BAD_DATA, "%s: a tensor's name has %zu bytes, at most %d are taken: %.60s…",
-                    scan->what, n, SAFETENSORS_NAME_MAX - 1, name);
+        return FAIL(ST_BAD_DATA,
+                    "%s: a tensor's name has %zu bytes, at most %d are allowed: %.60s…", scan->what,
+                    n, SAFETENSORS_NAME_MAX - 1, name);
     for (size_t i = 0; i < n; i++)
         if ((unsigned char)name[i] < 0x20 || name[i] == 0x7f)
             return FAIL(
@@ -219,7 +220,7 @@ static enum status read_item(struct scan *scan, const struct json_item *item)
     bool is_metadata = json_walk_is(item, "__metadata__");
     size_t most = is_metadata ? METADATA_BYTES_MAX : ENTRY_BYTES_MAX;
     if (item->key_n > ENTRY_BYTES_MAX || item->value_n > most)
-        return FAIL(ST_BAD_DATA, "%s: the entry %.60s… has %zu bytes, at most %zu are taken",
+        return FAIL(ST_BAD_DATA, "%s: the entry %.60s… has %zu bytes, at most %zu are allowed",
                     scan->what, item->key, item->value_n, most);
     enum status st;
     TRY_OR(json_parse(item->key, item->key_n, scan->what, &name), free_all);
@@ -256,8 +257,8 @@ static enum status read_header(struct scan *scan, const char *header, size_t byt
     int64_t n = 0;
     TRY(walk_header(scan, header, bytes, &n));
     if (n > TENSORS_MAX)
-        return FAIL(ST_BAD_DATA, "%s: %" PRId64 " tensors, at most %d are taken", scan->what, n,
-                    TENSORS_MAX);
+        return FAIL(ST_BAD_DATA, "%s lists %" PRId64 " tensors, at most %d are allowed", scan->what,
+                    n, TENSORS_MAX);
     scan->out->entries_cap = (int)n + 1;
     scan->span = calloc((size_t)n + 1, sizeof(scan->span[0]));
     scan->out->entry = calloc((size_t)n + 1, sizeof(scan->out->entry[0]));

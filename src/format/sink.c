@@ -96,8 +96,8 @@ enum status sink_end(struct sink *sink, uint64_t *hash_out, int64_t *bytes_out)
     /* The rest of the buffer is not a whole page, and goes through the page cache. */
     int flags = fcntl(sink->fd, F_GETFL);
     if (is_direct(sink) && fcntl(sink->fd, F_SETFL, flags & ~O_DIRECT) != 0)
-        return FAIL(ST_STORE, "cannot set up the end of %s: %s; check the disk", sink->path,
-                    strerror(errno));
+        return FAIL(ST_STORE, "cannot switch off O_DIRECT for the end of %s: %s; check the disk",
+                    sink->path, strerror(errno));
     TRY(write_buffer(sink));
     TRY(flush_written(sink));
     if (fsync(sink->fd) != 0)

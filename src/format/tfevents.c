@@ -288,7 +288,7 @@ void tfevents_close(struct tfevents *file)
     tfevents_flush(file);
     /* the file ends with a whole record */
     if (file->used > 0 && ftruncate(file->fd, (off_t)file->end_bytes) != 0)
-        LOG_DEBUG("cannot cut %s: %s", file->path, strerror(errno));
+        LOG_DEBUG("cannot truncate %s: %s", file->path, strerror(errno));
     if (file->used > 0 || file->lost > 0)
         LOG_WARN("TENSORBOARD_DIR: %s lacks scalars: there was no room for %lld events, and %zu "
                  "bytes could not be written at the end",

@@ -119,7 +119,7 @@ static enum status follow_leader(struct measure_link *link, int peer)
         if (m.kind == END)
             return ST_OK;
         if (m.bytes < 0 || m.bytes > link->bulk_cap)
-            return FAIL(ST_BUG, "rank %d asks for %lld bytes of %lld", peer, (long long)m.bytes,
+            return FAIL(ST_BUG, "rank %d requests %lld bytes of %lld", peer, (long long)m.bytes,
                         (long long)link->bulk_cap);
         if (m.kind == PUSH)
             TRY(recv_bulk(link, peer, m.bytes));

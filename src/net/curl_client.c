@@ -48,7 +48,7 @@ const char *curl_client_error(const char error[CURL_ERROR_SIZE], CURLcode code)
         {CURLE_COULDNT_CONNECT, "no connection: nothing listens there, or a firewall is between"},
         {CURLE_OPERATION_TIMEDOUT, "no answer in time"},
         {CURLE_GOT_NOTHING, "it closed the connection without an answer"},
-        {CURLE_PARTIAL_FILE, "the connection ended before all bytes had come"},
+        {CURLE_PARTIAL_FILE, "the connection ended before all bytes had arrived"},
         {CURLE_SEND_ERROR, "the connection was lost while the request was sent"},
         {CURLE_RECV_ERROR, "the connection was lost while the answer was read"},
         {CURLE_URL_MALFORMAT, "it is not a URL such as http://host:8080/path"},

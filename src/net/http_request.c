@@ -53,7 +53,7 @@ const char *http_request_fault(const struct evkeyvalq *headers, int minor)
     if (head.lengths_n > 1)
         return "more than one Content-Length";
     if (head.encodings_n > 1 || (head.encodings_n > 0 && head.lengths_n > 0))
-        return "Transfer-Encoding beside another one, or beside Content-Length";
+        return "a second Transfer-Encoding, or one together with Content-Length";
     if (head.hosts_n > 1)
         return "more than one Host";
     return head.hosts_n == 0 && minor > 0 ? "no Host" : NULL;

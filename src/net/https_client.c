@@ -57,10 +57,9 @@ static enum https_client_result classify_error(struct transfer *transfer, CURLco
         return classify_tls_error(transfer, response);
     case CURLE_UNSUPPORTED_PROTOCOL:
     case CURLE_WEIRD_SERVER_REPLY:
-        text_format(
-            response->why, sizeof(response->why),
-            "it does not answer in HTTP; is JOB_TOKEN=none here and a secret on node 0? Give all "
-            "nodes the same JOB_TOKEN");
+        text_format(response->why, sizeof(response->why),
+                    "it does not answer in HTTP; is JOB_TOKEN=none here and a secret on node 0? "
+                    "Set the same JOB_TOKEN on all nodes");
         return HTTPS_CLIENT_NOT_ADMITTED;
     case CURLE_COULDNT_CONNECT:
         text_format(response->why, sizeof(response->why), "%s",
@@ -82,7 +81,7 @@ static enum https_client_result classify_error(struct transfer *transfer, CURLco
             return HTTPS_CLIENT_CLOSED;
         text_format(response->why, sizeof(response->why),
                     "it closed the connection without an answer; is JOB_TOKEN=none here and a "
-                    "secret on node 0? Give all nodes the same JOB_TOKEN");
+                    "secret on node 0? Set the same JOB_TOKEN on all nodes");
         return HTTPS_CLIENT_NOT_ADMITTED;
     case CURLE_RECV_ERROR:
         /* TLS 1.3 may refuse the key after the client has finished the handshake */

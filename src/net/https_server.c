@@ -269,7 +269,7 @@ static void on_tls(const SSL *ssl, int where, int alert)
     LOG_WARN("not admitted: %s (%s)%s; %s", peer, SSL_alert_desc_string_long(alert),
              server->unreported_n > 1 ? ", and others before" : "",
              psk_is_other_version(ssl)
-                 ? "a convoy node of another version: give all nodes the same version"
+                 ? "a convoy node of another version: run the same version on all nodes"
                  : "another JOB_TOKEN, or not a convoy node");
     server->refusal_logged_ms = now_ms;
     server->unreported_n = 0;
@@ -319,7 +319,7 @@ static void raise_file_limit(int nodes_n, int workers_n)
     limit.rlim_cur = limit.rlim_max < want ? limit.rlim_max : want;
     if (limit.rlim_cur < want || setrlimit(RLIMIT_NOFILE, &limit) != 0)
         LOG_WARN("only %llu open files are allowed, and %d nodes of %d workers may need %llu; "
-                 "raise it (ulimit -n)",
+                 "raise the limit (ulimit -n)",
                  (unsigned long long)limit.rlim_cur, nodes_n, workers_n, (unsigned long long)want);
 }
 

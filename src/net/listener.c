@@ -94,8 +94,8 @@ static enum status resolve_host(const char *addr, int port, struct addrinfo **ou
     if (error == 0)
         return ST_OK;
     return FAIL(ST_RETRY,
-                "MASTER_ADDR=%s is no address and no name that is known here, on node 0: %s; give "
-                "this host's address or name",
+                "MASTER_ADDR=%s is neither an address nor a name that resolves here, on node 0: "
+                "%s; set it to this host's address or name",
                 addr, gai_strerror(error));
 }
 
@@ -138,11 +138,10 @@ enum status listener_open(const char *addr, int port, int *fd_out)
         fd = listen_anywhere(port);
     }
     if (fd < 0) {
-        return FAIL(
-            ST_BAD_SETTING,
-            "cannot listen on MASTER_ADDR=%s MASTER_PORT=%d: %s; give another MASTER_PORT, or "
-            "end what holds it (this job's node 0, started twice?)",
-            addr, port, strerror(errno));
+        return FAIL(ST_BAD_SETTING,
+                    "cannot listen on MASTER_ADDR=%s MASTER_PORT=%d: %s; set another MASTER_PORT, "
+                    "or end the process that holds it (this job's node 0, started twice?)",
+                    addr, port, strerror(errno));
     }
     *fd_out = fd;
     return ST_OK;

@@ -51,7 +51,7 @@ enum status psk_seed(uint8_t out[PSK_SEED_BYTES])
 {
     if (getrandom(out, PSK_SEED_BYTES, 0) == PSK_SEED_BYTES)
         return ST_OK;
-    return FAIL(ST_RETRY, "the system gave no random numbers: %s", strerror(errno));
+    return FAIL(ST_RETRY, "the system returned no random numbers: %s", strerror(errno));
 }
 
 void psk_generation(const uint8_t seed[PSK_SEED_BYTES], int64_t generation,

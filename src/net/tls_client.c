@@ -125,13 +125,13 @@ bool tls_client_is_refused(const struct tls_client *tls, char *why, size_t cap)
     bool is_other_key = tls->alert != 0 && psk_is_refusal(tls->alert);
     if (is_other_key && psk_is_unknown(tls->alert))
         text_format(why, cap,
-                    "node 0 is Convoy of another version, or not Convoy: it does not know a key "
-                    "of this version, %s (%s); give all nodes the same version",
+                    "node 0 is Convoy of another version, or not Convoy: it has no key of this "
+                    "version, %s (%s); run the same version on all nodes",
                     PSK_IDENTITY, SSL_alert_desc_string_long(tls->alert));
     else if (is_other_key)
         text_format(why, cap,
-                    "node 0 has another JOB_TOKEN (%s); give all nodes the same JOB_TOKEN and "
-                    "version",
+                    "node 0 has another JOB_TOKEN (%s); set the same JOB_TOKEN on all nodes and "
+                    "run the same version",
                     SSL_alert_desc_string_long(tls->alert));
     else if (is_plain) {
         /* Describes a server that answered without TLS. */
@@ -140,16 +140,15 @@ bool tls_client_is_refused(const struct tls_client *tls, char *why, size_t cap)
         copy_line(answer, answer, first, sizeof(first));
         copy_line(answer, "Server:", server, sizeof(server));
         const bool is_http = text_starts(answer, "HTTP/") || answer[0] == '<';
-        text_format(
-            why, cap,
-            "it answers without TLS (%s%s%s), so it is %s, or a node 0 with JOB_TOKEN=none; see "
-            "that MASTER_ADDR and MASTER_PORT are those of node 0",
-            first[0] != 0 ? first : "no readable text", server[0] != 0 ? ", " : "", server,
-            is_http ? "a web server" : "another program");
+        text_format(why, cap,
+                    "it answers without TLS (%s%s%s), so it is %s, or a node 0 with "
+                    "JOB_TOKEN=none; check that MASTER_ADDR and MASTER_PORT lead to node 0",
+                    first[0] != 0 ? first : "no readable text", server[0] != 0 ? ", " : "", server,
+                    is_http ? "a web server" : "another program");
     } else if (is_certified)
         text_copy(
             why, cap,
-            "the server there does not have the JOB_TOKEN; give all nodes the same JOB_TOKEN");
+            "the server there does not have the JOB_TOKEN; set the same JOB_TOKEN on all nodes");
     else
         text_copy(why, cap, tls->error);
     return is_other_key || is_plain || is_certified;

@@ -171,12 +171,12 @@ void plan_link_text(const struct plan_link_run *link, struct text *out)
     else
         add_settings(&form[choice], out);
     if (form[choice].local_steps > 0)
-        text_add(out, ", for gradients in every step would wait too long in every form; the loss "
-                      "falls behind that of a plain run (docs/multi-node.md)");
+        text_add(out, ", because gradients in every step would wait too long in every form; the "
+                      "losses differ from a plain run's (docs/slow-links.md)");
     else if (wait_share(&form[choice]) > PLAN_LINK_WAIT_MOST)
         text_add(out, ", the fastest with an exchange in every step");
     else if (form[choice].compress == GRAD_COMPRESS_KIND_NONE)
-        text_add(out, ", for the link is fast enough without compression");
+        text_add(out, ", because the link is fast enough without compression");
     else
         text_add(out, ", the form nearest to fp32 that waits for at most %.0f%%",
                  100 * PLAN_LINK_WAIT_MOST);

@@ -121,10 +121,11 @@ static void add_peer_copies(const struct plan_job *job, struct text *out)
     char bytes[32];
     if (each == 0)
         return;
-    text_add(out,
-             "  copies in peers' memory (PEER_COPIES=auto) take %s%s more of a node, if free\n",
-             axis_of(job, MESH_AXIS_PIPELINE) > 1 ? "up to " : "",
-             text_format_bytes(bytes, sizeof bytes, (double)(each * job->at.locals)));
+    text_add(
+        out,
+        "  copies in peers' memory (PEER_COPIES=auto) use %s%s more of a node, if that is free\n",
+        axis_of(job, MESH_AXIS_PIPELINE) > 1 ? "up to " : "",
+        text_format_bytes(bytes, sizeof bytes, (double)(each * job->at.locals)));
 }
 
 static void add_memory(const struct plan_report *r, struct text *out)
@@ -155,8 +156,7 @@ static void add_memory(const struct plan_report *r, struct text *out)
     const struct plan_control control = plan_report_control(r->job->at.nodes, r->job->at.locals);
     char bytes[32];
     if (r->job->at.nodes >= PLAN_REPORT_CONTROL_NODES)
-        text_add(out,
-                 "  node 0 needs %s and %.2f of a core besides, for the heartbeats of %d nodes\n",
+        text_add(out, "  node 0 also needs %s and %.2f of a core for the heartbeats of %d nodes\n",
                  text_format_bytes(bytes, sizeof bytes, (double)control.bytes), control.cores,
                  r->job->at.nodes);
 }
@@ -184,8 +184,8 @@ static void add_time(const struct plan_report *r, struct text *out)
     text_add(out, "  %-26s %12s\n", "all", text_format_ms(time, sizeof time, t->step_ms));
     if (t->lacks_own_forward || t->lacks_own_backward)
         text_add(out,
-                 "  own kernels compute attention %s: the cluster has no rate of them\n"
-                 "  (%s), so the time is that of its key attention\n",
+                 "  own kernels compute attention %s: the cluster has no rate for them\n"
+                 "  (%s), so the time follows from its key attention\n",
                  !t->lacks_own_backward  ? "forward"
                  : !t->lacks_own_forward ? "backward"
                                          : "forward and backward",
@@ -199,7 +199,7 @@ static void add_time(const struct plan_report *r, struct text *out)
                  r->job->cluster->threads_n == 1 ? "" : "s", r->job->cluster->cores,
                  r->job->cluster->cores == 1 ? "" : "s");
     if (t->comm_hidden_ms > 0)
-        text_add(out, "  %s of communication goes on beside computation\n",
+        text_add(out, "  %s of communication overlaps computation\n",
                  text_format_ms(time, sizeof time, t->comm_hidden_ms));
 }
 
@@ -222,7 +222,7 @@ static void add_total(const struct plan_report *r, struct text *out)
                  c->price_per_hour);
     if (c->watts > 0)
         text_add(out, ", %s kWh", text_format_count(number, sizeof number, hours * c->watts / 1e3));
-    text_add(out, "%s\n", is_set ? "" : "; of the whole training with TOKENS, such as TOKENS=300B");
+    text_add(out, "%s\n", is_set ? "" : "; set TOKENS for the whole training, such as TOKENS=300B");
 }
 
 /* ---- better jobs ---- */
@@ -275,8 +275,8 @@ static void add_another(const struct plan_report *r, struct text *out)
                  c->nodes > 0 ? c->nodes : PLAN_CLUSTER_NODES_MAX);
     else if (nodes > PLAN_SEARCH_NODES_MAX)
         text_add(out,
-                 "not searched from %d nodes on, of which one is a small part; set N_NODES=%d to "
-                 "plan it\n",
+                 "not searched with %d nodes or more, where one node is a small part; set "
+                 "N_NODES=%d to plan it\n",
                  PLAN_SEARCH_NODES_MAX + 1, nodes);
     else
         text_add(out,

@@ -65,7 +65,7 @@ static bool is_included(const struct process *z)
 {
     const struct coordinator *c = z->coordinator;
     return z->view.is_running && !(c->is_running && c->generation == z->view.generation) &&
-           !c->is_ended && strstr(c->why, "is taken in") != NULL;
+           !c->is_ended && strstr(c->why, "joins the job again") != NULL;
 }
 
 /* After each event of node 0's coordinator; is_tick: a tick. */

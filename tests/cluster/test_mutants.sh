@@ -39,7 +39,7 @@ a node that has left is waited for|coordinator_world|s/    if (node->has_departe
 a world has the addresses of other nodes|coordinator_world|s/c->addresses + (size_t)i \* n/c->addresses + (size_t)c->world_n * n/
 a world names other nodes|coordinator_world|s/c->world_ids\[c->world_n++\] = i;/c->world_ids[c->world_n] = c->world_n; c->world_n++;/
 a node of an earlier world stays in it|coordinator_world|s/node->is_in_world = is_ready(node);/node->is_in_world = node->is_in_world || is_ready(node);/
-a node that is back is not taken in|coordinator|s/        regroup_nodes(c, node, "is back, and is taken in", now_ms);/        ;/
+a node that is back is not taken in|coordinator|s/        regroup_nodes(c, node, "is back and joins the job again", now_ms);/        ;/
 a generation goes on when a node is taken in|coordinator|/^static void regroup_nodes/,/^}/s/    stop_running(c, now_ms);/    ;/
 a node outside is not heard while the others run|coordinator|s/    if (c->is_running \&\& node->is_in_world)$/    if (c->is_running)/
 the loss of a node of the world is none|coordinator|s/c->is_running ? node->is_in_world :/c->is_running ? false :/

@@ -122,7 +122,7 @@ TEST(another_program_is_named)
         {"HTTP/1.1 404 Not Found\r\nServer: other/1.0\r\n\r\n",
          "it answers without TLS (HTTP/1.1 404 Not Found, Server: other/1.0), so it is a web "
          "server",
-         "MASTER_ADDR and MASTER_PORT are those of node 0"},
+         "MASTER_ADDR and MASTER_PORT lead to node 0"},
         {"HTTP/1.0 400 Bad Request\r\n\r\n", "(HTTP/1.0 400 Bad Request), so it is a web server",
          "or a node 0 with JOB_TOKEN=none"},
         {"<html>\033[31m", "(<html>?[31m), so it is a web server", ""},

@@ -97,6 +97,6 @@ ok "in which the ends of turns would matter" test "$(eval_chat $((ids - 1)) one.
 # 7. Refused.
 try "TASK=qa: refused" 78 'is for TASK=lm' -- train TASK=qa MODEL=gpt2-nano DATA=synthetic STEPS=1 $mask
 try "TASK=qa, packed: refused" 78 'PACK_DOCUMENTS=1 (argument) is for TASK=lm' -- train TASK=qa MODEL=gpt2-nano DATA=synthetic STEPS=1 PACK_DOCUMENTS=1
-try "packed, without the end of text: refused" 78 'documents cannot be told apart.*PACK_DOCUMENTS=0' -- train $tiny DATA=ab.bin STEPS=1 PACK_DOCUMENTS=1
-try "a vocabulary without the end of text: refused" 78 'documents cannot be told apart' -- train $tiny DATA=ab.bin STEPS=1 $mask
+try "packed, without the end of text: refused" 78 'documents cannot be separated.*PACK_DOCUMENTS=0' -- train $tiny DATA=ab.bin STEPS=1 PACK_DOCUMENTS=1
+try "a vocabulary without the end of text: refused" 78 'documents cannot be separated' -- train $tiny DATA=ab.bin STEPS=1 $mask
 done_testing

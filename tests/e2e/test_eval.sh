@@ -123,7 +123,7 @@ try "no such data: 66" 66 -- eval CHECKPOINT_DIR=ck VAL_DATA=nowhere.txt
 ok "and the setting that named it" is "$(grep -c 'VAL_DATA: .*nowhere.txt' err) $(grep -c 'check DATA' err)" "1 0"
 measure MODEL="$golden" VAL_DATA=val.txt SEQ_LEN=40
 ok "ids beyond the vocabulary: 65, and no setting that eval does not heed" \
-    is "$rc $(grep -c 'give data made for it, set TOKENIZER .*, or give a model with VOCAB=50257' err) $(grep -c 'set VOCAB' err)" "65 1 0"
+    is "$rc $(grep -c 'use data made for it, set TOKENIZER .*, or use a model with VOCAB=50257' err) $(grep -c 'set VOCAB' err)" "65 1 0"
 try "SEQ_LEN over CONTEXT: 78" 78 -- eval CHECKPOINT_DIR=ck VAL_DATA=val.txt SEQ_LEN=65
 head -c 40 val.txt >short.txt
 try "less than one window: 65" 65 -- eval CHECKPOINT_DIR=ck VAL_DATA=short.txt

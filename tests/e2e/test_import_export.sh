@@ -211,7 +211,7 @@ ok 'and nothing is left' test ! -e odd-in
 work import FROM=odd TO=odd-in TOKENIZER=with/tokenizer.json
 ok 'TOKENIZER is kept instead' is "$rc $(cmp with/tokenizer.json odd-in/tokenizer/tokenizer.json && echo same)" '0 same'
 cp -r $from/lm pointer && echo 'version https://git-lfs.github.com/spec/v1' >pointer/generation_config.json && work import FROM=pointer TO=pointed
-ok 'a generation_config.json that cannot be read costs a warning' is "$rc $(grep -c 'warn .*pointer/generation_config.json is a Git LFS pointer.* are those of config.json' err)" '0 2' # read for dimensions and for weights
+ok 'a generation_config.json that cannot be read costs a warning' is "$rc $(grep -c 'warn .*pointer/generation_config.json is a Git LFS pointer.* come from config.json instead' err)" '0 2' # read for dimensions and for weights
 cp -r $from/lm fewer && sed -i 's/"n_layer": 2/"n_layer": 1/' fewer/config.json
 ok 'more layers than the config says' refused 65 'is of layer 1, but config.json says n_layer 1' import FROM=fewer TO=x
 perl -e 'binmode STDOUT; print pack "l<256 v*", 20240520, 1, 100, (0) x 253, map { $_ % 31 } 1 .. 100' >ids.bin

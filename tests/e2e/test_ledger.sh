@@ -71,7 +71,7 @@ head -n 3 calm/ledger.jsonl >behind/ledger.jsonl
 try "verify: a checkpoint that is newer" 1 'ends with step 50, and there is a checkpoint of step 80' -- verify behind
 cp -r calm changed
 sed -i 's/"steps":50/"steps":51/' changed/ledger.jsonl
-try "verify: a line that was changed" 65 'line 3 is not of a ledger' -- verify changed
+try "verify: a line that was changed" 65 'line 3 is not a line of a ledger' -- verify changed
 run $tiny STEPS=90 CHECKPOINT_DIR=changed
 ok "a run moves it aside and goes on" is "$rc $(ls changed | grep -c damaged)" "0 1"
 mkdir empty; verify empty; ok "verify: no ledger" is "$rc" 66
@@ -93,7 +93,7 @@ look verify unlisted; ok "verify: a manifest is cut" is "$rc $listed $(grep -c '
 look status unlisted; ok "status: a manifest is cut, and the newest one is shown" is "$rc $listed $(grep -c '^step  *60 ' out)" "1 [40] 1"
 look verify rotten; ok "verify: bytes that changed" is "$rc $listed $(grep -c '^damaged .*its content is damaged' out)" "1 [20] 1"
 cp -r short both; sed -i 's/"steps":20/"steps":21/' both/ledger.jsonl
-look verify both; ok "verify: the ledger, too" is "$rc $listed $("$convoy" verify both JSON=1 2>/dev/null | jq -c '[.last_step,(.problem | test("line 3 is not of a ledger"))]')" "65 [60,40,20] [null,true]"
+look verify both; ok "verify: the ledger, too" is "$rc $listed $("$convoy" verify both JSON=1 2>/dev/null | jq -c '[.last_step,(.problem | test("line 3 is not a line of a ledger"))]')" "65 [60,40,20] [null,true]"
 # A run that has failed, by the history that its page leaves.
 rc=0; "$convoy" train STATUS_PORT=$(free_port) STATUS_ADDR=127.0.0.1 $tiny STEPS=60 CHECKPOINT_DIR=failed CHECKPOINT_EVERY=20 FAULT=nan@step=41 MAX_RESTARTS=0 >out 2>err || rc=$?
 ok "a run fails" is "$rc" 79

@@ -22,13 +22,13 @@ done
 try "a part of a token is none" 78 'TOKENS=1.5 (argument) is not a whole number' -- plan CLUSTER=h100-sxm $seven TOKENS=1.5
 # As in README, without TOKENS: what a billion costs.
 plan CLUSTER=h100-sxm MODEL=llama-3-8b N_NODES=4 MESH=auto
-ok "cost without TOKENS" is "$rc $(grep -cE '^each 1B tokens: [0-9a-z]+, [0-9.]+ GPU hours, [0-9.]+ US dollars at 3.5 an hour, .* with TOKENS, such as TOKENS=300B$' out)" "0 1"
+ok "cost without TOKENS" is "$rc $(grep -cE '^each 1B tokens: [0-9a-z]+, [0-9.]+ GPU hours, [0-9.]+ US dollars at 3.5 an hour, .* set TOKENS for the whole training, such as TOKENS=300B$' out)" "0 1"
 ok "another node by MESH=auto" grep -qE '^Another node: yes, N_NODES=5 is [0-9]+ % faster for 25 % more GPUs; worth it from 8 % on$' <(tail -n 1 out)
 plan CLUSTER=lambda MODEL=gpt-neox-20b EMBED=4096 N_NODES=2 PP=4 TP=2 SHARD=optimizer RECOMPUTE=block SEQ_LEN=2048 BATCH_SIZE=4 GLOBAL_BATCH=384
 ok "lambda: the third node is not worth its price" grep -qE '^Another node: no, N_NODES=3 is ' <(tail -n 1 out)
 
 plan CLUSTER=h100-sxm MODEL=gpt2 N_NODES=512 GLOBAL_BATCH=4096 BATCH_SIZE=1
-ok "of many nodes: what node 0 needs besides" grep -qF "node 0 needs 35.1 MiB and 0.05 of a core besides, for the heartbeats of 512 nodes" out
+ok "of many nodes: what node 0 needs besides" grep -qF "node 0 also needs 35.1 MiB and 0.05 of a core for the heartbeats of 512 nodes" out
 plan CLUSTER=h100-sxm $seven N_NODES=4 GLOBAL_BATCH=512 MESH=auto JSON=1 TOKENS=300000000000 PRICE=2
 ok "JSON: node 0 of few nodes needs little" holds out '.[0] | .node_0 | .control_bytes < 20e6 and .control_cores < 0.001'
 ok "JSON: a plan that fits" holds out '.[0] | .fits and .memory.need_bytes < .memory.have_bytes and .devices == 32'
@@ -80,7 +80,7 @@ jq -n "[$(attention ATTENTION=cudnn), $(attention), $(attention DETERMINISTIC=0)
 ok "attention by cuDNN, and backward by own kernels" holds out '.[0] | .[1][0] > 2 * .[0][0] and .[2] == .[0] and .[3][0] == .[1][0]'
 ok "own kernels forward have no rate here" holds out '.[0] | map(.[1:]) == [[false, false], [false, false], [false, false], [true, false]]'
 plan CLUSTER=./own.json MODEL=gpt2 ATTENTION=own
-ok "which the text says" grep -qF "own kernels compute attention forward: the cluster has no rate of them" out
+ok "which the text says" grep -qF "own kernels compute attention forward: the cluster has no rate for them" out
 plan CLUSTER=./own.json MODEL=gpt2
 ok "and only then" is "$rc $(grep -c 'own kernels' out)" "0 0"
 
@@ -111,9 +111,9 @@ sed 's/"locals": 1, "threads": 1/"locals": 4, "threads": 1, "cores": 2/; s/"step
     cpu.json >cores.json
 sed 's/"step_us": 1,/&"across": {"latency_us": 50, "bytes_per_second": 1e9},/' cpu.json >pair.json
 plan CLUSTER=pair.json $tiny DEVICE=cpu N_NODES=2 GLOBAL_BATCH=4
-ok "copies in peers' memory are said, and not counted" is "$(grep -c "copies in peers' memory (PEER_COPIES=auto) take [0-9.]* KiB more of a node" out) $(grep -c '^  copies for peers' out)" "1 0"
+ok "copies in peers' memory are said, and not counted" is "$(grep -c "copies in peers' memory (PEER_COPIES=auto) use [0-9.]* KiB more of a node" out) $(grep -c '^  copies for peers' out)" "1 0"
 plan CLUSTER=pair.json $tiny DEVICE=cpu N_NODES=2 GLOBAL_BATCH=4 PP=2
-ok "of stages the most" is "$(grep -c "copies in peers' memory (PEER_COPIES=auto) take up to [0-9.]* KiB more of a node" out)" 1
+ok "of stages the most" is "$(grep -c "copies in peers' memory (PEER_COPIES=auto) use up to [0-9.]* KiB more of a node" out)" 1
 plan CLUSTER=pair.json $tiny DEVICE=cpu N_NODES=2 GLOBAL_BATCH=4 PEER_COPIES=1
 ok "with PEER_COPIES=1 they are counted" is "$(grep -c "PEER_COPIES=auto" out) $(grep -cE '^  copies for peers +[0-9.]+ KiB' out)" "0 1"
 turns() { grep -oE '[0-9]+ workers of 1 thread share 2 cores' out; }

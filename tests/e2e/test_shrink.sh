@@ -48,7 +48,7 @@ for k in 1 2 3; do
     goes_on 5
     begin_node 1 N_NODES=3 $job STEPS=100000000 CHECKPOINT_DIR=fast
     pid=${node[0]}
-    wait_for 30 node_says_times 0 "is back, and is taken in" "$k" >/dev/null
+    wait_for 30 node_says_times 0 "is back and joins the job again" "$k" >/dev/null
     goes_on 5
 done
 ok "a node that is killed is lost at once, by two signs" node_says 0 'node 1 \([^)]*\) was lost: its connections to node 0 and to a rank of another node were closed'
@@ -68,7 +68,7 @@ wait_for 30 node_says_times 0 'resuming from memory: step' 2 >/dev/null
 read -r -d '' first second < <(grep -oE 'resuming from memory: step [0-9]+' err.0 | grep -oE '[0-9]+$')
 ok "… after a step of the others: from step $first, then from step $second" [ "${second:-0}" -gt "${first:-0}" ]
 at_ms() { date -d "$(grep -E "$1" err.0 | head -n 1 | cut -d' ' -f1)" +%s%3N; }
-took=$(($(at_ms 'is back, and is taken in') - $(at_ms 'generation 2: ')))
+took=$(($(at_ms 'is back and joins the job again') - $(at_ms 'generation 2: ')))
 ok "… right after it: $took ms after that generation began, and not by the bound of 10 s" within "$took" 4000
 stop_nodes 3
 same_as_calm step GLOBAL_BATCH=3000 BATCH_SIZE=2 VIRTUAL_SHARDS=1500
@@ -119,7 +119,7 @@ ok "… node 0 knows why" node_says 0 'node 2 \([^)]*\) leaves: stopped by SIGTE
 ok "… the others train on" goes_on 5
 begin_node 2 N_NODES=3 $job STEPS=100000000 CHECKPOINT_DIR=leave
 pid=${node[0]}
-ok "… it may return" wait_for 30 node_said 0 'node 2 \([^)]*\) is back, and is taken in'
+ok "… it may return" wait_for 30 node_said 0 'node 2 \([^)]*\) is back and joins the job again'
 ok "… all train on" goes_on 5
 ok "… and no restart was counted" is "$(grep -c 'restart [0-9]* of' err.0)" 0
 kill -TERM "${node[1]}" "${node[2]}" "${node[0]}"
@@ -138,7 +138,7 @@ ok "… the others train on" wait_for 30 node_said 0 'generation 2: 3 of 4 nodes
 ok "… past that step" wait_for 30 is_past 30
 begin_node 2 N_NODES=4 $wrong CHECKPOINT_DIR=wrong
 pid=${node[0]}
-ok "… its replacement is taken in" wait_for 30 node_said 0 'node 2 \([^)]*\) is back, and is taken in'
+ok "… its replacement is taken in" wait_for 30 node_said 0 'node 2 \([^)]*\) is back and joins the job again'
 ok "… all train on" goes_on 5
 stop_nodes 4
 same_as_calm wrong

@@ -113,8 +113,8 @@ static enum status add_part(struct multiple_choice *m, const struct entry *at, i
     for (int64_t i = 0; i < n; i++)
         if (ids[i] >= m->config->vocab)
             return FAIL(ST_BAD_DATA,
-                        "%s: %s %lld has the token id %u, and the model knows ids below %lld; use "
-                        "the model's tokenizer",
+                        "%s: %s %lld has the token id %u, but the model has only ids below %lld; "
+                        "use the model's tokenizer",
                         m->config->path, at->what, (long long)at->number, ids[i],
                         (long long)m->config->vocab);
     *(int64_t *)append_items(&m->lengths, 1, sizeof(int64_t)) = n;
@@ -168,12 +168,12 @@ static enum status read_question(struct multiple_choice *m, int64_t i, struct wo
     int32_t bytes = read_word(w), number = read_word(w), label = read_word(w),
             endings_n = read_word(w);
     if (number != (i & 65535))
-        return fail_at(m, &at, "has another number");
+        return fail_at(m, &at, "is stored with another number");
     TRY(begin_row(m, &at, endings_n, label));
     for (int k = 0; k <= endings_n; k++)
         TRY(read_ids(m, &at, w));
     if (bytes != ((begin.n - w->n) * 2 & 65535))
-        return fail_at(m, &at, "has another length than it says");
+        return fail_at(m, &at, "does not have the length that is stored in it");
     end_row(m);
     return ST_OK;
 }
@@ -199,11 +199,10 @@ static enum status parse_words(struct multiple_choice *m, const uint8_t *bytes, 
     uint64_t identity[2];
     tokenizer_identity(m->config->tokenizer, identity);
     if (identity[0] != 0 || identity[1] != 0)
-        return FAIL(
-            ST_BAD_DATA,
-            "%s has token ids of GPT-2's tokenizer, but the model's is %s; give the questions "
-            "as JSON lines, or set TOKENIZER=gpt2 if the model knows its ids",
-            m->config->path, tokenizer_name(m->config->tokenizer));
+        return FAIL(ST_BAD_DATA,
+                    "%s has token ids of GPT-2's tokenizer, but the model's is %s; use questions "
+                    "in JSON lines, or set TOKENIZER=gpt2 if the model was trained with it",
+                    m->config->path, tokenizer_name(m->config->tokenizer));
     struct words w = {bytes + HEADER_WORDS * 4, ((int64_t)n - HEADER_WORDS * 4) / 2};
     for (int64_t i = 0; i < questions_n; i++)
         TRY(read_question(m, i, &w));
@@ -290,7 +289,7 @@ static enum status add_ending(struct multiple_choice *m, const struct entry *at,
     const char *ending = cJSON_IsString(item) ? item->valuestring : "";
     size_t n = strlen(ending);
     if (n == 0)
-        return fail_at(m, at, "has an ending that is no text, or empty");
+        return fail_at(m, at, "has an ending that is empty or no text");
     if (n + 1 >= sizeof text)
         return fail_at(m, at, "has an ending of more than 16,383 bytes");
     text[0] = ' ';

@@ -211,8 +211,8 @@ static enum status read_question(struct squad_reader *r, const cJSON *item)
         }
     if (!example->is_impossible && !any) {
         if (r->squad->mismatched_n++ < SQUAD_NAMED_MAX)
-            LOG_WARN("%s: question %.80s: the answer \"%.60s\" is not where answer_start says "
-                     "(it counts Unicode characters of the context); the question is not used",
+            LOG_WARN("%s: question %.80s: the answer \"%.60s\" is not at its answer_start (which "
+                     "counts Unicode characters of the context); the question is not used",
                      r->name, example->id, example->answer[0].text);
     }
     r->squad->examples_n++;
@@ -330,8 +330,8 @@ static enum status check_document(const struct squad *squad, const char *name)
     if (squad->mismatched_n > squad->examples_n / SQUAD_MISMATCH_SHARE)
         return FAIL(
             ST_BAD_DATA,
-            "%s: the answers of %lld of %lld questions are not where answer_start says, more "
-            "than one in %d; offsets count Unicode characters (not bytes or UTF-16 units) from 0",
+            "%s: the answers of %lld of %lld questions are not at their answer_start, more than "
+            "one in %d; offsets count Unicode characters (not bytes or UTF-16 units) from 0",
             name, (long long)squad->mismatched_n, (long long)squad->examples_n,
             SQUAD_MISMATCH_SHARE);
     return ST_OK;

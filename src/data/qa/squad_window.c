@@ -145,12 +145,11 @@ static enum status cut_example(struct squad_window_set *set, int64_t example_i)
         if (set->windows_n == set->windows_cap) {
             const int64_t cap = set->windows_cap > 0 ? 2 * set->windows_cap : 1024;
             if (cap > SQUAD_WINDOW_N_MAX)
-                return FAIL(
-                    ST_BAD_DATA,
-                    "the contexts give more than %lld windows of SEQ_LEN=%lld tokens; set a "
-                    "larger DOC_STRIDE than %lld",
-                    (long long)SQUAD_WINDOW_N_MAX, (long long)set->config.seq_tokens,
-                    (long long)set->config.stride_tokens);
+                return FAIL(ST_BAD_DATA,
+                            "the contexts make more than %lld windows of SEQ_LEN=%lld tokens; set "
+                            "a larger DOC_STRIDE than %lld",
+                            (long long)SQUAD_WINDOW_N_MAX, (long long)set->config.seq_tokens,
+                            (long long)set->config.stride_tokens);
             set->window = memory_resize(set->window, (size_t)cap, sizeof *set->window);
             set->windows_cap = cap;
         }
@@ -171,7 +170,7 @@ static enum status add_examples(struct squad_window_set *set)
         if (i % 256 == 0 && set->config.progress != NULL &&
             !set->config.progress(set->config.progress_arg, i, n))
             return FAIL(ST_RETRY,
-                        "stopped while tokenising questions; the next start does it again");
+                        "stopped while tokenising questions; the next start begins again");
         const struct squad_example *example = squad_example(set->squad, i);
         struct squad_window_text *context = set->context + example->paragraph_i;
         if (context->n == 0)
@@ -182,7 +181,7 @@ static enum status add_examples(struct squad_window_set *set)
     }
     if (set->windows_n == 0)
         return FAIL(ST_BAD_DATA,
-                    "none of %lld questions has an answer where its file says; check the file",
+                    "none of %lld questions has an answer at its answer_start; check the file",
                     (long long)n);
     return ST_OK;
 }

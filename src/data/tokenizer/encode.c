@@ -108,10 +108,9 @@ void encode_close(struct encode *encode)
 
 static enum status fail_stopped(const struct encode_config *config, int64_t done_bytes)
 {
-    return FAIL(
-        ST_RETRY,
-        "stopped while tokenising, after %lld of %lld bytes; what was done is made again next time",
-        (long long)done_bytes, (long long)config->bytes_total);
+    return FAIL(ST_RETRY,
+                "stopped while tokenising, after %lld of %lld bytes; the next start begins again",
+                (long long)done_bytes, (long long)config->bytes_total);
 }
 
 static enum status report_progress(const struct encode_config *config, int64_t done_bytes)
@@ -129,8 +128,8 @@ void encode_begin_file(struct encode_sink *sink) { sink->begins_file = true; }
 static enum status fail_end(const char *what)
 {
     return FAIL(ST_BAD_DATA,
-                "%s has several documents, but the tokenizer names no token that ends one; add an "
-                "eos_token to its tokenizer_config.json, or give one plain text",
+                "%s has several documents, but the tokenizer has no token that ends a document; "
+                "add an eos_token to its tokenizer_config.json, or use one plain text",
                 what);
 }
 

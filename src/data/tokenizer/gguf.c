@@ -90,11 +90,11 @@ static enum status open_bytes(struct gguf_reader *r, struct tokenizer **out)
 {
     const struct tokenizer_gguf_kind *kind = tokenizer_gguf_kind(r->from->pre);
     if (kind == NULL)
-        return FAIL(ST_BAD_DATA,
-                    "%s: its texts are split by the pattern \"%.31s\", which is not read (known: "
-                    "gpt-2, smollm, llama-bpe, qwen2); set TOKENIZER to the model's "
-                    "tokenizer.json",
-                    r->from->name, r->from->pre);
+        return FAIL(
+            ST_BAD_DATA,
+            "%s: its texts are split by the pattern \"%.31s\", which is not supported (supported: "
+            "gpt-2, smollm, llama-bpe, qwen2); set TOKENIZER to the model's tokenizer.json",
+            r->from->name, r->from->pre);
     r->added = memory_new(TOKENIZER_ADDED_MAX, sizeof *r->added);
     const struct bpe_rules rules = {
         .unit = BPE_UNIT_BYTES, .ignores_merges = kind->ignores_merges, .unknown = BPE_NONE};
@@ -143,8 +143,8 @@ enum status tokenizer_gguf_open(const struct tokenizer_gguf *gguf, struct tokeni
     if (strcmp(gguf->model, "gpt2") != 0 || gguf->n == 0 || gguf->n > BPE_VOCAB_MAX ||
         gguf->merges_n > 4 * (size_t)BPE_VOCAB_MAX)
         return FAIL(ST_BAD_DATA,
-                    "%s: its tokenizer is \"%.31s\" with %zu tokens, and only \"gpt2\" and "
-                    "\"llama\" are read; set TOKENIZER",
+                    "%s: its tokenizer is \"%.31s\" with %zu tokens, but only \"gpt2\" and "
+                    "\"llama\" are supported; set TOKENIZER",
                     gguf->name, gguf->model, gguf->n);
     const enum status st = open_bytes(&r, out);
     bpe_close(r.bpe);

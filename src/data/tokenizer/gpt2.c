@@ -90,8 +90,8 @@ enum status tokenizer_gpt2_check(const char *data, const char *model, int64_t vo
                     "the model's tokenizer (a folder or file), or TOKENIZER=gpt2 with VOCAB=%d or "
                     "more (here %lld)",
                     data, model, TOKENIZER_GPT2_VOCAB, (long long)vocab);
-    LOG_WARN("the model %s has no tokenizer of its own: the text of %s gets the ids of GPT-2's; "
-             "set TOKENIZER",
+    LOG_WARN("the model %s has no tokenizer of its own: the text of %s gets the ids of GPT-2's "
+             "tokenizer; set TOKENIZER if the model has another one",
              model, data);
     return ST_OK;
 }

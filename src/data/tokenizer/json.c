@@ -116,21 +116,21 @@ static enum status read_document(struct json_reader *r, const char *bytes, size_
                                        {"merges", &r->merges}};
     TRY(read_fields((json_span){bytes, n}, r->name, top, 5));
     if (r->model.text == NULL)
-        return FAIL(ST_BAD_DATA, "%s has no \"model\"; give a tokenizer.json of Hugging Face",
+        return FAIL(ST_BAD_DATA, "%s has no \"model\"; use a tokenizer.json of Hugging Face",
                     r->name);
     TRY(read_fields(r->model, r->name, model, 10));
     if (r->vocab.text == NULL || r->merges.text == NULL ||
         (r->type.text != NULL && !is_word(r->type, "\"BPE\"")))
         return FAIL(ST_BAD_DATA,
-                    "%s: its model is %.*s, not a BPE with vocab and merges, the one kind that is "
-                    "read; use another tokenizer",
+                    "%s: its model is %.*s, but only a BPE with vocab and merges is supported; use "
+                    "another tokenizer",
                     r->name, r->type.text != NULL && r->type.n < 40 ? (int)r->type.n : 7,
                     r->type.text != NULL && r->type.n < 40 ? r->type.text : "unnamed");
     if (!is_null(r->dropout) || (!is_null(r->prefix) && !is_word(r->prefix, "\"\"")) ||
         (!is_null(r->suffix) && !is_word(r->suffix, "\"\"")))
         return FAIL(ST_BAD_DATA,
                     "%s: its model has dropout, continuing_subword_prefix or end_of_word_suffix, "
-                    "which are not read; use another tokenizer",
+                    "which are not supported; use another tokenizer",
                     r->name);
     return ST_OK;
 }
@@ -183,8 +183,8 @@ static enum status read_added_one(struct json_reader *r, json_span span,
     for (int i = 0; st == ST_OK && i < 3; i++)
         if (cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(one, unread[i])))
             st = FAIL(ST_BAD_DATA,
-                      "%s: the added token %.80s has %s, which is not read; set it to false where "
-                      "the texts do not need it",
+                      "%s: the added token %.80s has %s, which is not supported; set it to false "
+                      "if the texts do not need it",
                       r->name, content, unread[i]);
     if (st == ST_OK)
         *out = (struct tokenizer_added){
@@ -449,7 +449,7 @@ static enum status read_all(struct json_reader *r, const char *bytes, size_t n,
         if (is_end)
             break;
         if (r->special_n == TOKENIZER_ADDED_MAX)
-            return FAIL(ST_BAD_DATA, "%s has more than %d added tokens, which is all that is read",
+            return FAIL(ST_BAD_DATA, "%s has more than %d added tokens, the most that are read",
                         r->name, TOKENIZER_ADDED_MAX);
         struct tokenizer_added *one = r->special + r->special_n;
         TRY(read_added_one(r, (json_span){item.value, item.value_n}, one));

@@ -268,7 +268,7 @@ static enum status write_all(struct writer *w)
 {
     const struct tokenizer_gguf_kind *kind = tokenizer_gguf_kind(w->from->pre);
     if (!w->is_pieces && kind == NULL)
-        return FAIL(ST_BAD_DATA, "%s: its pattern \"%.31s\" is not known", w->from->name,
+        return FAIL(ST_BAD_DATA, "%s: its pattern \"%.31s\" is not supported", w->from->name,
                     w->from->pre);
     w->sorted = memory_new(w->from->n, sizeof *w->sorted);
     for (uint32_t id = 0; id < w->from->n; id++)

@@ -128,7 +128,7 @@ static enum status add_piece(struct builder *b, uint32_t id)
     case TOKENIZER_PIECE_UNUSED: /* the id stays without text */
         return ST_OK;
     default:
-        return bad_piece(b, id, "has a type that is not known");
+        return bad_piece(b, id, "has an unknown type");
     }
 }
 
@@ -147,7 +147,7 @@ static enum status add_symbols(struct builder *b, uint32_t id)
         uint8_t copy[4]; /* bpe_name moves nothing, but reads while it writes */
         memcpy(copy, text + i, len);
         if (b->symbols == SYMBOLS_MAX)
-            return bad_piece(b, id, "has a character that is no piece, one of too many");
+            return bad_piece(b, id, "has a character that is no piece, as too many others do");
         bpe_name(b->bpe, (uint32_t)b->from->n + b->symbols++, copy, len, true);
     }
     return ST_OK;
@@ -166,7 +166,9 @@ static enum status check_unused(const struct builder *b, uint32_t id)
     for (size_t i = 1; i < n; i++)
         is_met = is_met || (bpe_find(b->bpe, text, i) != BPE_NONE &&
                             bpe_find(b->bpe, text + i, n - i) != BPE_NONE);
-    return is_met ? bad_piece(b, id, "is unused, but texts lead to it, which is not read") : ST_OK;
+    return is_met
+               ? bad_piece(b, id, "is unused, but texts are merged into it, which is not supported")
+               : ST_OK;
 }
 
 static int by_score(const void *a, const void *b)

@@ -53,9 +53,8 @@ static const char *pattern_of(const cJSON *step, const char *kind)
 static enum status refuse_step(const char *name, const char *what, const cJSON *step)
 {
     return FAIL(ST_BAD_DATA,
-                "%s: %s \"%.60s\"%s%.300s is not one that is read (known: NFC; the patterns of "
-                "GPT-2, SmolLM, Llama 3, Qwen and cl100k; SentencePiece's spaces); use another "
-                "tokenizer",
+                "%s: %s \"%.60s\"%s%.300s is not supported (supported: NFC; the patterns of GPT-2, "
+                "SmolLM, Llama 3, Qwen and cl100k; SentencePiece's spaces); use another tokenizer",
                 name, what, json_text(step, "type"), pattern_of(step, "Regex")[0] ? " " : "",
                 pattern_of(step, "Regex"));
 }

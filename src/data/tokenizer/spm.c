@@ -179,17 +179,18 @@ static enum status check_kind(const struct spm_reader *r)
     if (r->n == 0)
         return FAIL(ST_BAD_DATA, "%s is not a SentencePiece model: it has no pieces", r->name);
     if (r->model_type != MODEL_TYPE_BPE)
-        return FAIL(ST_BAD_DATA,
-                    "%s has a model of type %lld, but only BPE (2) is read; use another tokenizer",
-                    r->name, (long long)r->model_type);
+        return FAIL(
+            ST_BAD_DATA,
+            "%s has a model of type %lld, but only BPE (2) is supported; use another tokenizer",
+            r->name, (long long)r->model_type);
     const char *unread = r->has_charsmap     ? "a normalisation other than identity"
                          : r->removes_spaces ? "remove_extra_whitespaces"
                          : !r->marks_spaces  ? "spaces that are not marked"
                          : r->space_behind   ? "treat_whitespace_as_suffix"
                                              : NULL;
     if (unread != NULL)
-        return FAIL(ST_BAD_DATA, "%s has %s, which is not read; use another tokenizer", r->name,
-                    unread);
+        return FAIL(ST_BAD_DATA, "%s has %s, which is not supported; use another tokenizer",
+                    r->name, unread);
     return ST_OK;
 }
 

@@ -184,8 +184,8 @@ static enum status open_all(struct tiktoken_reader *r, const char *bytes, size_t
             r->kind = kinds + i;
     if (r->kind == NULL)
         return FAIL(ST_BAD_DATA,
-                    "%s has %zu tokens, and such files do not say by which pattern texts are "
-                    "split; read are cl100k_base (100256), Llama 3 (128000) and GPT-2 (50256)",
+                    "%s has %zu tokens, and such files do not hold the pattern that splits texts; "
+                    "only cl100k_base (100256), Llama 3 (128000) and GPT-2 (50256) are supported",
                     r->name, lines);
     TRY(build_bpe(r, bytes, n));
     const struct tokenizer_parts parts = {.name = r->name,

@@ -341,7 +341,7 @@ static enum status add_normalized(struct tokenizer *tokenizer, const struct toke
         (tokenizer->parts.is_spm && n > 1 && memchr(p + 1, ' ', n - 1) != NULL))
         st = FAIL(ST_BAD_DATA,
                   "%s: the added token %.*s (id %u) is normalised and holds a space or a line end, "
-                  "which is not read; set \"normalized\": false for it",
+                  "which is not supported; set \"normalized\": false for it",
                   tokenizer->name, (int)added->n, (const char *)added->text, added->id);
     if (st == ST_OK)
         added_tokens_put(tokenizer->normalized, added->id, p, n);

@@ -227,7 +227,7 @@ TEST_WITH(test_refusals, fresh, NULL)
     put_text("a.JSON", "{}\n");
     refuse(in("a.JSON"), TOKENIZER_GPT2_VOCAB, ST_BAD_SETTING, ".json", "TASK=qa");
     put_text("a.idx", "MMIDIDX");
-    refuse(in("a.idx"), TOKENIZER_GPT2_VOCAB, ST_NO_INPUT, "a.bin", "beside it");
+    refuse(in("a.idx"), TOKENIZER_GPT2_VOCAB, ST_NO_INPUT, "a.bin", "next to it");
     put("a.gz", "\x1f\x8b\x08", 3);
     refuse(in("a.gz"), TOKENIZER_GPT2_VOCAB, ST_BAD_DATA, "gzip", "unpack");
     put_text("raw.bin", "not tokens");

@@ -307,7 +307,7 @@ TEST_WITH(test_megatron, fresh, NULL)
     put_text("g/m.bin", "");
     refuse(in("g/m.idx"), ST_BAD_DATA, "m.bin", "empty");
     put_text("g/m.bin", "123456789012345");
-    refuse(in("g/m.idx"), ST_BAD_DATA, "m.idx", "more than its .bin holds");
+    refuse(in("g/m.idx"), ST_BAD_DATA, "m.idx", "do not fit its .bin");
 }
 
 /* An index of two documents, the first of two sequences, over a .bin of int32. */

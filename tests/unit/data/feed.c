@@ -275,7 +275,7 @@ TEST(test_documents)
     feed_close(feed);
     config.knows_documents = true, config.vocab = 50256;
     assert_int_equal(feed_open(&config, &feed), ST_BAD_SETTING);
-    assert_non_null(strstr(status_message(), "documents cannot be told apart"));
+    assert_non_null(strstr(status_message(), "documents cannot be separated"));
     config.vocab = 50257, config.model = "pythia";
     assert_int_equal(feed_open(&config, &feed), ST_BAD_SETTING);
     assert_non_null(strstr(status_message(), "pythia"));

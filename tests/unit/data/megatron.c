@@ -89,7 +89,7 @@ TEST(test_refusals)
     usual(), idx[17] = 5;
     refuse(14, "type 5");
     usual();
-    refuse(13, "more than its .bin holds");
+    refuse(13, "do not fit its .bin");
     usual(), set64(18, -1);
     refuse(14, "cut off");
     usual(), set64(18, INT64_MAX / 12);
@@ -115,11 +115,11 @@ TEST(test_refusals)
     usual();
     refuse(16, "do not belong together");
     usual(), set64(70, 1);
-    refuse(14, "does not rise");
+    refuse(14, "does not ascend");
     usual(), set64(70 + 8, 4);
-    refuse(14, "does not rise");
+    refuse(14, "does not ascend");
     usual(), set64(70 + 8, -1);
-    refuse(14, "does not rise");
+    refuse(14, "does not ascend");
     usual(), set64(70 + 16, 2);
     refuse(14, "before its sequences");
 }

@@ -103,7 +103,7 @@ TEST(test_damaged_words)
         if (at != 1024 && memcmp(damaged + at, bytes + at, 2) != 0)
             refuse(damaged, n, 256, "test");
     }
-    refuse(bytes, n, 10, "token id 10, and the model knows ids below 10");
+    refuse(bytes, n, 10, "token id 10, but the model has only ids below 10");
     free(bytes);
 }
 

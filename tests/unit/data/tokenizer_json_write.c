@@ -165,7 +165,7 @@ TEST(test_refused)
     struct lists l;
     byte_level(&l);
     l.gguf.pre = "tekken";
-    refuse(&l, "pattern \"tekken\" is not known");
+    refuse(&l, "pattern \"tekken\" is not supported");
     byte_level(&l);
     l.piece[3].text = "a";
     refuse(&l, "tokens 1 and 3 have the same text");

@@ -47,7 +47,7 @@ TEST(test_unused_met)
         struct tokenizer *tokenizer = NULL;
         assert_int_equal(open_with(unused[i], &tokenizer), ST_BAD_DATA);
         assert_non_null(strstr(status_message(), "piece 4"));
-        assert_non_null(strstr(status_message(), "is unused, but texts lead to it"));
+        assert_non_null(strstr(status_message(), "is unused, but texts are merged into it"));
         assert_null(tokenizer);
     }
 }

@@ -153,7 +153,7 @@ TEST(test_pieces)
                {"<0xZZ>", 6, "is not one of the 256 bytes"},
                {"\xff", 1, "is not UTF-8"},
                {"", 1, "is empty or too long"},
-               {"q", 77, "has a type that is not known"}};
+               {"q", 77, "has an unknown type"}};
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         struct text t = model(&(struct options){.has_bytes = true});
         struct tokenizer *tokenizer;

@@ -263,7 +263,7 @@ TEST_WITH(test_range, setup, teardown)
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
         assert_int_equal(ckpt_range(ckpt, "optim_m", "wte", bad[i][0], bad[i][1], some),
                          ST_BAD_DATA);
-    harness_assert_message("not all in tensor wte of 8");
+    harness_assert_message("do not all lie in tensor wte of 8 elements");
     assert_int_equal(ckpt_range(ckpt, "optim_m", "wpe", 0, 1, some), ST_BAD_DATA);
     assert_int_equal(ckpt_range(ckpt, "optim_x", "wte", 0, 1, some), ST_BAD_DATA);
     ckpt_close(ckpt);

@@ -247,7 +247,7 @@ TEST(test_offsets)
     text_add_bytes(&s.data, zero, 96);
     sample_entry(&s, "a", 1, (int64_t[]){8}, 0, 0);
     sample_entry(&s, "b", 1, (int64_t[]){8}, 0, 64);
-    refuse(&s, "bytes belong to none");
+    refuse(&s, "bytes between them belong to no tensor");
     text_add_bytes(&s.data, zero, 64);
     sample_entry(&s, "a", 1, (int64_t[]){8}, 0, 0);
     refuse(&s, "the tensors end at byte 32 of a data area of 64");

@@ -150,7 +150,7 @@ TEST(test_refusals)
     refuse_u32("llama.attention.sliding_window", 8, "sliding_window 8");
     refuse_u32("llama.attention.value_length", 4, "4 (values)");
     refuse_u32("split.count", 2, "2 parts");
-    refuse_u32("llama.rope.dimension_count", 4, "rope.dimension_count is 4 of heads of 8");
+    refuse_u32("llama.rope.dimension_count", 4, "rope.dimension_count is 4 in heads of 8 elements");
     s = a_llama();
     sample_text(&s, "llama.rope.scaling.type", "longrope");
     refuse(s, "longrope");
@@ -267,7 +267,7 @@ TEST(test_pairs)
         gguf_model_tensor(model, "layers.0.mlp.up_proj.weight", 2, (int64_t[]){F, C}, &e),
         ST_BAD_DATA);
     harness_assert_message(
-        "no tensor blk.0.ffn_up.weight, which is layers.0.mlp.up_proj.weight here");
+        "no tensor blk.0.ffn_up.weight, which Convoy calls layers.0.mlp.up_proj.weight");
     assert_int_equal(gguf_model_tensor(model, "lm_head.weight", 2, (int64_t[]){V, C}, &e),
                      ST_BAD_DATA);
     assert_int_equal(gguf_model_tensor(model, "what", 2, (int64_t[]){V, C}, &e), ST_BAD_DATA);

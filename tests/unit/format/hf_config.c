@@ -69,7 +69,7 @@ static const struct {
     {LLAMA ",\"mlp_bias\":true}", "mlp_bias"},
     {LLAMA ",\"tie_word_embeddings\":1}", "tie_word_embeddings"},
     {LLAMA ",\"quantization_config\":{\"bits\":4}}", "quantization_config"},
-    {LLAMA ",\"architectures\":[\"LlamaForQuestionAnswering\"]}", "questions"},
+    {LLAMA ",\"architectures\":[\"LlamaForQuestionAnswering\"]}", "question-answering head"},
     {LLAMA ",\"sliding_window\":8}", NULL}, /* LlamaConfig knows no window */
     {LLAMA ",\"partial_rotary_factor\":0.5}", "partial_rotary_factor"},
     {LLAMA ",\"rope_theta\":0}", "rope_theta"},

@@ -230,7 +230,7 @@ TEST(test_hostile)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         if (ledger_audit_bytes(bad[i], strlen(bad[i]), "bad", &a) != ST_BAD_DATA)
             fail_msg("taken: %s", bad[i]);
-        assert_non_null(strstr(status_message(), "bad: line 1 is not of a ledger"));
+        assert_non_null(strstr(status_message(), "bad: line 1 is not a line of a ledger"));
     }
     char *long_line = malloc(1 << 20);
     memset(long_line, '{', 1 << 20);
@@ -241,7 +241,8 @@ TEST(test_hostile)
     b.generation = 0;
     start(&b, 0, 0); /* the same generation again */
     assert_int_equal(ledger_audit_bytes(b.text.data, b.text.len, "twice", &a), ST_BAD_DATA);
-    assert_non_null(strstr(status_message(), "line 2 is not of a ledger: generation 1 follows"));
+    assert_non_null(
+        strstr(status_message(), "line 2 is not a line of a ledger: generation 1 follows"));
     text_free(&b.text);
     b = (struct book){.generation = 0};
     start(&b, 0, 0);

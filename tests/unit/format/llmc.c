@@ -112,22 +112,22 @@ TEST(test_header)
         int32_t value;
         const char *says;
     } bad_list[] = {
-        {0, 20240327, "this one with 20240327"},
+        {0, 20240327, "but is 20240327"},
         {0, 20240520, "token file"},
         {1, 1, "version 1"},
-        {1, 5, "ask for"},
+        {1, 5, "need"},
         {2, 0, "0 positions"},
-        {2, 25, "ask for"},
+        {2, 25, "need"},
         {3, -1, "-1 vocabulary"},
         {3, 129, "padded vocabulary 128 is below 129"},
         {3, 30, "row 30 of the token embedding is not zero"},
-        {4, 3, "ask for"},
+        {4, 3, "need"},
         {4, 2147483647, "2147483647 layers"},
         {5, 5, "not divisible"},
         {5, 0, "0 heads"},
-        {6, 24, "ask for"},
+        {6, 24, "need"},
         {6, 1 << 25, "width in the header"},
-        {7, 1 << 24, "ask for"},
+        {7, 1 << 24, "need"},
         {8, 1, "word 8 of the header is 1"},
         {255, -1, "word 255"},
     };

@@ -122,8 +122,8 @@ TEST(test_words)
                                        "proposed: LOCAL_STEPS=",
                                        NULL},
                              *const fast[] = {"proposed: leave it so", NULL},
-                             *const needless[] = {"proposed: COMPRESS=none, for the link is fast",
-                                                  NULL};
+                             *const needless[] = {
+                                 "proposed: COMPRESS=none, because the link is fast", NULL};
     struct plan_link_run link = link_of(2, 1, 100, 100);
     says(&link, slow);
     link = link_of(2, 1, 20000, 500);

@@ -186,9 +186,9 @@ static void xent_row(void *arg, int n, int thread_i)
 void CPU_FN(xent)(const struct cpu *cpu, const struct xent *a)
 {
     struct xent_work work = {cpu, a};
-    ASSERTF((size_t)cpu_parts(a->v, BLOCK_ELEMS) <= CPU_SCRATCH_BYTES / sizeof(float), "%lld wide",
+    ASSERTF((size_t)cpu_ranges(a->v, BLOCK_ELEMS) <= CPU_SCRATCH_BYTES / sizeof(float), "%lld wide",
             (long long)a->v);
-    thread_pool_run(cpu->pool, cpu_parts(a->n, 1), xent_row, &work);
+    thread_pool_run(cpu->pool, cpu_ranges(a->n, 1), xent_row, &work);
 }
 
 /* ---- a vocabulary in parts ---- */
@@ -219,7 +219,7 @@ static void xent_part_row(void *arg, int n, int thread_i)
 void CPU_FN(xent_part)(const struct cpu *cpu, const struct xent_part *a)
 {
     struct xent_work work = {cpu, a};
-    thread_pool_run(cpu->pool, cpu_parts(a->n, 1), xent_part_row, &work);
+    thread_pool_run(cpu->pool, cpu_ranges(a->n, 1), xent_part_row, &work);
 }
 
 /* Returns log Σ exp of row n over all parts; *hit: the target's logit. */
@@ -265,7 +265,7 @@ static void xent_join_row(void *arg, int n, int thread_i)
 void CPU_FN(xent_join)(const struct cpu *cpu, const struct xent_join *a)
 {
     struct xent_work work = {cpu, a};
-    thread_pool_run(cpu->pool, cpu_parts(a->n, 1), xent_join_row, &work);
+    thread_pool_run(cpu->pool, cpu_ranges(a->n, 1), xent_join_row, &work);
 }
 
 /* ---- the two ends of an answer ---- */
@@ -295,5 +295,5 @@ void CPU_FN(qa_xent)(const struct cpu *cpu, const struct qa_xent *a)
     struct xent_work work = {cpu, a};
     ASSERTF((size_t)(2 * a->t + 1) <= CPU_SCRATCH_BYTES / sizeof(float), "%lld tokens",
             (long long)a->t);
-    thread_pool_run(cpu->pool, cpu_parts(2 * a->b, 1), qa_xent_row, &work);
+    thread_pool_run(cpu->pool, cpu_ranges(2 * a->b, 1), qa_xent_row, &work);
 }

@@ -49,7 +49,7 @@
     X(softcap)          \
     X(xent)             \
     X(qa_xent)          \
-    X(xent_part)        \
+    X(xent_shard)       \
     X(xent_join)        \
     X(drop)             \
     X(branch_add)       \

@@ -9,7 +9,7 @@
     X(adamw)             \
     X(attention)         \
     X(attention_own)     \
-    X(attention_parts)   \
+    X(attention_ranks)   \
     X(branch_add)        \
     X(cast)              \
     X(combine)           \

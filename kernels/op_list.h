@@ -23,7 +23,7 @@
 #include "kernels/rope.h"       /* rope_table, rope */
 #include "kernels/softcap.h"    /* softcap */
 #include "kernels/swiglu.h"     /* swiglu_fwd, swiglu_bwd */
-#include "kernels/xent.h"       /* xent, qa_xent, xent_part, xent_join */
+#include "kernels/xent.h"       /* xent, qa_xent, xent_shard, xent_join */
 
 #define OP_LIST(X)      \
     X(embed_fwd)        \

@@ -490,7 +490,7 @@ static enum status find_tensor(const struct ckpt *ckpt, const char *part, const 
                 part);
 }
 
-bool ckpt_has_part(const struct ckpt *ckpt, const char *part)
+bool ckpt_has_array(const struct ckpt *ckpt, const char *part)
 {
     for (int i = 0; i < ckpt->parts_n; i++)
         if (strcmp(ckpt->part[i].name, part) == 0)

@@ -52,10 +52,10 @@ TEST(resumes_from_a_checkpoint)
         text_format(r.dir, sizeof r.dir, "%s/%s", harness_tmpdir(), whole);
         kt_ok(ckpt_open_newest(r.dir, NULL, &b));
         float x[640], y[640];
-        for (int part = 0; part < 3; part++) {
+        for (int array = 0; array < 3; array++) {
             static const char *const names[] = {"model", "optim_m", "optim_v"};
-            kt_ok(ckpt_range(a, names[part], "wte.weight", 0, 640, x));
-            kt_ok(ckpt_range(b, names[part], "wte.weight", 0, 640, y));
+            kt_ok(ckpt_range(a, names[array], "wte.weight", 0, 640, x));
+            kt_ok(ckpt_range(b, names[array], "wte.weight", 0, 640, y));
             assert_memory_equal(x, y, sizeof x);
         }
         assert_int_equal(ckpt_meta(a)->loss_scale, dtype == DTYPE_F16 ? 65536 : 0);

@@ -75,9 +75,9 @@ static void heal(const struct shape *shape, const struct job *like, int unit, in
     struct trial want = *calm;
     const bool is_none = like->trial.config.store.shard == LAYOUT_SHARD_NONE;
     text_of(shape, like, unit, lost, what);
-    for (int part = 0; part < TRIAL_PARTS; part++) { /* copies_finish frees it */
-        want.state[part] = calloc((size_t)calm->elems, sizeof(float));
-        memcpy(want.state[part], calm->state[part], (size_t)calm->elems * sizeof(float));
+    for (int array = 0; array < TRIAL_ARRAYS; array++) { /* copies_finish frees it */
+        want.state[array] = calloc((size_t)calm->elems, sizeof(float));
+        memcpy(want.state[array], calm->state[array], (size_t)calm->elems * sizeof(float));
     }
     copies_begin(shape->nodes * shape->locals);
     copies_lose(like, shape->nodes, shape->locals, 3, unit, leaver(shape, lost), lost >= 0);

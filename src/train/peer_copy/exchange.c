@@ -1,9 +1,9 @@
 /* peer_copy_exchange — copies this rank's slice to its own memory and to its keeper's; see
  * peer_copy/inside.h.
  *
- * If a rank holds all of a part's state, it makes its copy for another rank of that part from its
- * own memory. Other slices are sent in jobs of the comm's queue (comm_job_begin), and no cycle of
- * ranks may wait for each other in their queues:
+ * If a rank holds all state of a model shard, it makes its copy for another rank of that shard from
+ * its own memory. Other slices are sent in jobs of the comm's queue (comm_job_begin), and no cycle
+ * of ranks may wait for each other in their queues:
  * - If sender and receiver are of one stage, one piece is sent with each unit of the backward pass,
  *   after the reduction of its gradient: these ranks queue the same calls in the same order, and
  *   the reductions need that already.
@@ -26,11 +26,11 @@
 /* write_slice — Writes a slice from this rank's memory to a slot, run by run. */
 static void write_slice(struct peer_copy_memory *memory, int slot, const struct state *slice)
 {
-    struct state_part run;
-    for (int part = 0; part < state_count(slice, false); part++)
-        for (int64_t at = 0; at < (run = state_describe(slice, part, at)).elems;
+    struct state_array run;
+    for (int array = 0; array < state_count(slice, false); array++)
+        for (int64_t at = 0; at < (run = state_describe(slice, array, at)).elems;
              at += run.here_elems) {
-            ASSERTF(run.here_elems > 0, "element %lld of part %d", (long long)at, part);
+            ASSERTF(run.here_elems > 0, "element %lld of array %d", (long long)at, array);
             peer_copy_memory_write(memory, slot, run.here,
                                    run.here_elems * (int64_t)sizeof *run.here);
         }
@@ -105,7 +105,7 @@ static enum status move_piece(void *arg)
 }
 
 /* is_sent — Returns true if the slice of a rank must be sent to its keeper. That is not so if both
- * ranks are of one part and each holds all of it. */
+ * ranks have one model shard and each holds all of it. */
 static bool is_sent(const struct peer_copy *copy, const struct step *step, int rank, int keeper)
 {
     return rank >= 0 && keeper >= 0 &&

@@ -174,7 +174,7 @@ struct store_config step_store_config(struct step *s)
                                  .deals_shards = c->balances,
                                  .has_grads = !c->is_eval,
                                  .accumulates = s->core.samples > c->batch_samples,
-                                 .moments_n = step_parts(s) - 1,
+                                 .moments_n = step_arrays(s) - 1,
                                  .skips_hidden_second = c->optim.kind == OPTIM_KIND_MUON,
                                  .updates_together = c->optim.kind == OPTIM_KIND_MUON,
                                  .pass_tokens = c->batch_samples * s->core.own_tokens,

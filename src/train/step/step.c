@@ -285,10 +285,10 @@ void step_close(struct step *s)
 
 /* ---- the state of training ---- */
 
-const char *const step_part_names[STEP_PARTS_MAX] = {"parameters", "first moments",
-                                                     "second moments"};
+const char *const step_array_names[STEP_ARRAYS_MAX] = {"parameters", "first moments",
+                                                       "second moments"};
 
-int step_parts(const struct step *s)
+int step_arrays(const struct step *s)
 {
     return s->core.config.is_eval ? 1 : 1 + optim_moments(&s->core.config.optim);
 }
@@ -303,14 +303,14 @@ struct stream *step_stream(const struct step *s) { return s->core.stream; }
 
 const struct state *step_state(const struct step *s) { return &s->core.state; }
 
-struct tensor step_tensor(const struct step *s, int part)
+struct tensor step_tensor(const struct step *s, int array)
 {
-    const struct state_part p = state_describe(store_state(s->core.store), part, 0);
-    ASSERTF(p.here, "part %d does not lie whole on a rank", part);
+    const struct state_array p = state_describe(store_state(s->core.store), array, 0);
+    ASSERTF(p.here, "array %d does not lie whole on a rank", array);
     return (struct tensor){p.here, DTYPE_F32};
 }
 
-float *step_part(struct step *s, int part) { return step_tensor(s, part).data; }
+float *step_array(struct step *s, int array) { return step_tensor(s, array).data; }
 
 enum status step_drain(struct step *s) { return store_drain(s->core.store); }
 

@@ -181,7 +181,8 @@ enum status memory_plan_add_state(const struct step_config *config,
     const int ranks = place->at.ranks;
     struct param_table table = {0};
     TRY(step_mesh_whole_table(config, ranks, place->is_discrete, &table));
-    *bytes += table.total_elems * (int64_t)sizeof(float) * step_local_state_parts_of(config, ranks);
+    *bytes +=
+        table.total_elems * (int64_t)sizeof(float) * step_local_state_arrays_of(config, ranks);
     param_table_free(&table);
     return ST_OK;
 }

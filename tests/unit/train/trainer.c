@@ -377,7 +377,7 @@ TEST(test_resume_settings)
 
 /* A checkpoint of an older version with VIRTUAL_TP=2 has the bits of TP=2. One of this version with
  * another TP is no reason to refuse: the log names the difference. */
-TEST(test_resume_older_parts)
+TEST(test_resume_older_virtual_tp)
 {
 #define LAYOUT "{\"OPTIMIZER\":\"adamw\",\"moments\":2,\"EXACT\":\"layout\",\"VIRTUAL_SHARDS\":4"
     static const struct {
@@ -389,7 +389,7 @@ TEST(test_resume_older_parts)
                 {"{\"OPTIMIZER\":\"adamw\",\"moments\":2,\"TP\":4}", false}};
     struct rig r;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        open_rig(&r, "older-parts", 2);
+        open_rig(&r, "older-virtual-tp", 2);
         r.config.resume = TRAINER_RESUME_NEVER;
         r.config.settings_json = LAYOUT ",\"VIRTUAL_TP\":2}";
         assert_int_equal(trainer_run(&r.config), ST_OK);
@@ -401,7 +401,7 @@ TEST(test_resume_older_parts)
             assert_non_null(strstr(status_message(), "set TP=2, or EXACT=off"));
         rig_close(&r);
     }
-    open_rig(&r, "older-parts", 4);
+    open_rig(&r, "older-virtual-tp", 4);
     r.config.settings_json = LAYOUT ",\"TP\":2}";
     assert_int_equal(trainer_run(&r.config), ST_OK);
     r.config.steps = 5;

@@ -77,7 +77,7 @@ static enum status describe(const struct job *j, int i, struct param_table *out)
         cost[k] = 1;
     TRY(pipe_split(cost, j->dims->layers, like->stages, like->chunks, first));
     if (like->stages > 1)
-        pipe_split_part(first, like->stages, like->chunks, i / like->tensor, &shard);
+        pipe_split_shard(first, like->stages, like->chunks, i / like->tensor, &shard);
     TRY(model_shard_dims(j->dims, &shard, &dims));
     TRY(model_ops(&dims)->describe(&dims, out));
     layout_pad(out, like->data);

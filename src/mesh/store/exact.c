@@ -55,11 +55,11 @@ static int64_t blocks_of(struct run run)
 
 /* block_at — returns the first block of tensor `param` of all stages; for params_n the number of
  * blocks. */
-static int64_t block_at(const struct param_table *part, int param)
+static int64_t block_at(const struct param_table *shard, int param)
 {
     int64_t blocks = 0;
-    for (int i = 0; i < param; i = run_at(part, i).next)
-        blocks += blocks_of(run_at(part, i));
+    for (int i = 0; i < param; i = run_at(shard, i).next)
+        blocks += blocks_of(run_at(shard, i));
     return blocks;
 }
 
@@ -78,7 +78,7 @@ static int own_group(const struct store *s) { return s->layout.rank / s->c.exact
 
 enum status store_exact_plan(struct store *s)
 {
-    const struct param_table *t = s->c.table, *part = s->c.exact.part;
+    const struct param_table *t = s->c.table, *shard = s->c.exact.shard;
     const int ranks = groups_n(s);
     /* The most numbers that are sent with the blocks' sums. */
     const int64_t extras_n = (int64_t)s->c.shards * s->c.exact.context_ranks + STORE_EXTRAS_MAX;
@@ -90,17 +90,17 @@ enum status store_exact_plan(struct store *s)
     }
     s->slots_max += s->c.deals_shards && ranks > 1 ? SPARE_SLOTS : 0;
     shard_tree_init(s->deal, ranks, own_group(s), &s->shards);
-    s->blocks.n = s->c.exact.tensor_ranks * block_at(part, part->params_n);
+    s->blocks.n = s->c.exact.tensor_ranks * block_at(shard, shard->params_n);
     s->blocks.first = memory_new((size_t)t->params_n, sizeof *s->blocks.first);
     s->blocks.host = calloc((size_t)(s->blocks.n + extras_n), sizeof *s->blocks.host);
     if (!s->blocks.host)
         return FAIL(ST_RETRY, "out of memory: sums of %lld blocks", (long long)s->blocks.n);
     for (int i = 0; i < t->params_n; i = run_at(t, i).next) {
         const int param = t->param[i].whole_param;
-        ASSERTF(param < part->params_n && part->param[param].whole_param == param,
-                "tensor %d of %d", param, part->params_n);
+        ASSERTF(param < shard->params_n && shard->param[param].whole_param == param,
+                "tensor %d of %d", param, shard->params_n);
         s->blocks.first[i] =
-            s->c.exact.tensor_rank * block_at(part, part->params_n) + block_at(part, param);
+            s->c.exact.tensor_rank * block_at(shard, shard->params_n) + block_at(shard, param);
     }
     return ST_OK;
 }
@@ -154,9 +154,9 @@ enum status store_exact_add(struct store *s, int shard, int64_t first, int64_t n
     return ST_OK;
 }
 
-int store_exact_pieces(const struct store *s) { return s->shards.pieces_n; }
+int store_exact_partials(const struct store *s) { return s->shards.partials_n; }
 
-struct tensor store_exact_piece(const struct store *s, int k) { return slot_grads(s, k); }
+struct tensor store_exact_partial(const struct store *s, int k) { return slot_grads(s, k); }
 
 /* ---- sums over the ranks ---- */
 
@@ -213,11 +213,12 @@ enum status store_exact_reduce(struct store *s, int bucket, struct tensor to_all
                                struct tensor to_own, struct comm_ticket *ticket)
 {
     const struct layout_bucket *l = &s->layout.bucket[bucket];
-    const float *piece[GRAD_TREE_PIECES_MAX] = {store_reduce_grad(s, bucket).data};
-    for (int i = 1; i < s->shards.pieces_n; i++)
-        piece[i] = tensor_at(slot_grads(s, i), l->first).data;
+    const float *partial[GRAD_TREE_PARTIALS_MAX] = {store_reduce_grad(s, bucket).data};
+    for (int i = 1; i < s->shards.partials_n; i++)
+        partial[i] = tensor_at(slot_grads(s, i), l->first).data;
     return store_track(
-        s, grad_tree_begin(s->grad_tree, bucket, piece, l->elems, to_all.data, to_own.data, ticket),
+        s,
+        grad_tree_begin(s->grad_tree, bucket, partial, l->elems, to_all.data, to_own.data, ticket),
         *ticket);
 }
 

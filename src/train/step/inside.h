@@ -72,8 +72,8 @@ double step_loss_factor(const struct step *s);
 
 /* ---- memory (step/memory.c) ---- */
 
-/* step_memory_arenas — divides the arenas for passes. This rank's part of the model and the store's
- * place are set before. */
+/* step_memory_arenas — divides the arenas for passes. This rank's shard of the model and the
+ * store's place are set before. */
 enum status step_memory_arenas(struct step *s, struct arena arena[STEP_ARENA_N]);
 /* step_memory_take — allocates the arenas, and host memory for results that are read back. */
 enum status step_memory_take(struct step *s);

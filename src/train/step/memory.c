@@ -86,7 +86,7 @@ static int64_t batch_bytes_of(const struct step *s)
     int64_t documents =
         step_has_first_key(c) ? batch_documents_bytes(s->core.samples, c->seq_tokens) : 0;
     return batch_bytes(step_task(&s->core), s->core.samples, c->seq_tokens) + documents +
-           step_context_part_bytes(&s->core, s->core.samples) + step_shard_check_bytes(&s->core);
+           step_context_batch_bytes(&s->core, s->core.samples) + step_shard_check_bytes(&s->core);
 }
 
 struct step_memory step_memory(const struct step *s)

@@ -128,7 +128,7 @@ enum status step_pipe_ends_put(struct step_core *s, const struct pass *to, int64
 int64_t step_pipe_ends_moved(const struct step_core *s)
 {
     return step_pipe_ends_adds(s) && is_last(s)
-               ? s->table.param[0].elems * store_exact_pieces(s->store)
+               ? s->table.param[0].elems * store_exact_partials(s->store)
                : 0;
 }
 
@@ -142,8 +142,8 @@ enum status step_pipe_ends_sum(struct step_core *s)
     const int64_t elems = s->table.param[0].elems, offset = p.grad_table->param[0].offset;
     if (step_pipe_ends_adds(s)) {
         /* From the last stage to the first. */
-        for (int piece = 0; piece < store_exact_pieces(s->store); piece++) {
-            const struct tensor grad = tensor_at(store_exact_piece(s->store, piece), offset);
+        for (int partial = 0; partial < store_exact_partials(s->store); partial++) {
+            const struct tensor grad = tensor_at(store_exact_partial(s->store, partial), offset);
             TRY(is_last(s) ? comm_send(s->pipe->ends, grad, elems, 0)
                            : comm_recv(s->pipe->ends, grad, elems, 1));
         }

@@ -52,7 +52,7 @@ enum status step_slice_elems_most(const struct step_config *c, int ranks, int64_
 struct resize {
     struct step_core *step;
     int array;
-    int64_t first, end;  /* elements of this part that the range holds */
+    int64_t first, end;  /* elements of this array that the range holds */
     const float *values; /* values from element `first` on */
 };
 
@@ -70,9 +70,9 @@ static enum status write_run(void *arg, const struct store_slice_run *run)
                        to->values + from - to->first);
 }
 
-/* is_own_part — Returns true if the ranks at a coordinate have this rank's part of the model. Their
- * job has the same tensor ranks and stages. */
-static bool is_own_part(const struct step_core *s, const struct mesh_coord *at)
+/* is_own_shard — Returns true if the ranks at a coordinate have this rank's shard of the model.
+ * Their job has the same tensor ranks and stages. */
+static bool is_own_shard(const struct step_core *s, const struct mesh_coord *at)
 {
     return at->at[MESH_AXIS_TENSOR] == s->mesh.at.at[MESH_AXIS_TENSOR] &&
            at->at[MESH_AXIS_PIPELINE] == s->mesh.at.at[MESH_AXIS_PIPELINE];
@@ -105,9 +105,9 @@ static enum status other_write(const struct state *state, const struct state_ran
     struct mesh mesh;
     TRY(step_mesh(c, state->ranks, &mesh));
     const struct mesh_coord at = mesh_coord_of(&mesh, state->rank);
-    if (!is_own_part(s, &at))
+    if (!is_own_shard(s, &at))
         return ST_OK;
-    /* The slice belongs to one of the ranks that share its part of the model. */
+    /* The slice belongs to one of the ranks that share its shard of the model. */
     const int of_rank = step_mesh_store_rank_at(&mesh, &at),
               of_ranks = mesh_group_n(&mesh, MESH_COMM_DATA_AXES);
     struct resize to = {s, r->array, r->first, r->first + r->n, r->values};
@@ -141,6 +141,6 @@ struct state step_slice(const struct step *step, int rank)
 {
     const struct step_core *s = step_core(step);
     const struct mesh_coord at = mesh_coord_of(&s->mesh.mesh, rank);
-    ASSERTF(is_own_part(s, &at), "rank %d", rank);
+    ASSERTF(is_own_shard(s, &at), "rank %d", rank);
     return store_slice(s->store, step_mesh_store_rank_at(&s->mesh.mesh, &at));
 }

@@ -232,7 +232,7 @@ static enum status open_all(struct step *s)
     TRY(batch_init(&s->batch, step_task(&s->core), s->core.samples, c->seq_tokens));
     if (step_has_first_key(c))
         TRY(batch_add_documents(&s->batch));
-    TRY(step_context_part_open(&s->core, s->core.samples, &s->own));
+    TRY(step_context_batch_open(&s->core, s->core.samples, &s->own));
     step_end_open(s);
     TRY(step_async_open(s));
     TRY(step_memory_check(s));

@@ -90,7 +90,7 @@ TEST(test_meshes)
                     assert_in_range(keeper, 0, mesh_ranks(&of.mesh) - 1);
                     assert_int_not_equal(keeper / of.locals, rank / of.locals);
                     assert_int_equal(peer_copy_choice_source(&of, keeper), rank);
-                    assert_true(!is_within || peer_copy_choice_is_same_part(&of, rank, keeper));
+                    assert_true(!is_within || peer_copy_choice_is_same_shard(&of, rank, keeper));
                 }
                 within_n += peer_copy_choice_is_within(&of);
                 checked_n++;

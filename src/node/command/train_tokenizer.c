@@ -58,7 +58,7 @@ static enum status count_bytes(struct reading *r)
     return ST_OK;
 }
 
-static enum status take_part(void *arg, const uint32_t *ids, int64_t n)
+static enum status take_ids(void *arg, const uint32_t *ids, int64_t n)
 {
     struct reading *r = arg;
     for (int64_t i = 0; i < n; i++) {
@@ -85,7 +85,7 @@ static enum status count_words(const struct conf *conf, struct bpe_train *train)
                                          .tokenizer = gpt2,
                                          .takes_text = true,
                                          .progress = go_on_reading};
-    const enum status st = corpus_visit(&config, take_part, &r, &tokens);
+    const enum status st = corpus_visit(&config, take_ids, &r, &tokens);
     text_free(&r.bytes);
     tokenizer_close(gpt2);
     return st;

@@ -268,8 +268,8 @@ TEST(test_another_batch)
         assert_int_equal(last.step_ms_n, row[i].steps - row[i].stop);
         assert_true(last.eta_seconds == 0);
         const double done = (double)(row[i].samples - row[i].then) / (double)row[i].batch;
-        const double part = (done - 2) / (double)(64 / row[i].batch - 2);
-        assert_true(fabs(last.lr - (1e-2 - 9e-3 * part)) < 1e-12);
+        const double fraction = (done - 2) / (double)(64 / row[i].batch - 2);
+        assert_true(fabs(last.lr - (1e-2 - 9e-3 * fraction)) < 1e-12);
         last = run_epochs(row[i].name, row[i].then, 0); /* nothing to do */
         assert_int_equal(last.step_ms_n, 0);
         assert_int_equal(last.step, row[i].steps);

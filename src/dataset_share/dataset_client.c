@@ -1,7 +1,7 @@
 /* dataset_client — see dataset_client.h. Read dataset_client_fetch first, at the end of the file.
  * Must not interpret the files.
  *
- *   CACHE_DIR/from-node-0/<name of the list>/0/00000.bin … a folder for each part: complete files
+ *   CACHE_DIR/from-node-0/<name of the list>/0/00000.bin … a folder for each item: complete files
  *                                         /part-00000      the bytes of file 0 that have arrived
  *                                         /lock */
 #include "dataset_share/dataset_client.h"
@@ -146,7 +146,7 @@ static enum status request_list(struct dataset_client *c)
 static enum status name_file(const struct dataset_client *c, int i, char out[FILE_PATH_MAX])
 {
     const struct file_list_entry *file = &c->list.files[i];
-    return text_format(out, FILE_PATH_MAX, "%s/%d/%05d%s", c->dir, file->part,
+    return text_format(out, FILE_PATH_MAX, "%s/%d/%05d%s", c->dir, file->item,
                        file->is_pair ? i - 1 : i, file->suffix)
                ? ST_OK
                : FAIL(ST_BAD_SETTING, "the path %.80s… is too long; set a shorter CACHE_DIR",
@@ -240,7 +240,7 @@ static enum status finish_file(struct dataset_client *c, int i, bool *is_right)
     if (!*is_right)
         return curl_client_partial_restart(&c->partial);
     TRY(name_file(c, i, path));
-    text_format(dir, sizeof dir, "%s/%d", c->dir, c->list.files[i].part);
+    text_format(dir, sizeof dir, "%s/%d", c->dir, c->list.files[i].item);
     TRY(file_make_dirs(dir));
     return curl_client_partial_commit(&c->partial, path);
 }
@@ -307,7 +307,7 @@ static enum status fetch_all(struct dataset_client *c)
     c->partial.done = c->fetched_bytes = 0;
     if (!c->config.cache_dir || c->config.cache_dir[0] == 0)
         return FAIL(ST_BAD_SETTING, "no folder to keep node 0's data in; set CACHE_DIR");
-    if (c->list.parts_n > 1 && strpbrk(c->config.cache_dir, ",:"))
+    if (c->list.items_n > 1 && strpbrk(c->config.cache_dir, ",:"))
         return FAIL(
             ST_BAD_SETTING,
             "CACHE_DIR=%s has a comma or colon, which divide the parts of a mixture; set another",
@@ -385,10 +385,10 @@ enum status dataset_client_fetch(const struct dataset_client_config *config, str
                                .pause_ms = PAUSE_MS};
     enum status st = fetch_dataset(&c);
     if (st == ST_OK && c.list.state == FILE_LIST_STATE_READY) {
-        for (int part = 0; part < c.list.parts_n; part++) {
-            text_add(data_out, "%s%s/%d", part > 0 ? "," : "", c.dir, part);
-            if (c.list.weights[part] > 0)
-                text_add(data_out, ":%s", text_f64(c.list.weights[part]).text);
+        for (int item = 0; item < c.list.items_n; item++) {
+            text_add(data_out, "%s%s/%d", item > 0 ? "," : "", c.dir, item);
+            if (c.list.weights[item] > 0)
+                text_add(data_out, ":%s", text_f64(c.list.weights[item]).text);
         }
     }
     *state_out = c.list.state;

@@ -289,7 +289,7 @@ static struct tokenizer *open_kind(enum pretoken_kind kind)
     struct tokenizer *made;
     const bool is_spm = kind >= PRETOKEN_KIND_WORDS;
     text_add(&json, "{\"normalizer\":");
-    if (is_spm && kind != PRETOKEN_KIND_PIECES)
+    if (is_spm && kind != PRETOKEN_KIND_METASPACE)
         text_add(&json,
                  "{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":\"\\u2581\"}");
     else
@@ -297,7 +297,7 @@ static struct tokenizer *open_kind(enum pretoken_kind kind)
     text_add(&json, ",\"pre_tokenizer\":");
     if (kind == PRETOKEN_KIND_GPT2)
         text_add(&json, LEVEL "true}");
-    else if (kind == PRETOKEN_KIND_PIECES)
+    else if (kind == PRETOKEN_KIND_METASPACE)
         text_add(&json, "{\"type\":\"Metaspace\",\"replacement\":\"\\u2581\",\"split\":true}");
     else if (is_spm)
         text_add(&json, "null");

@@ -196,7 +196,7 @@ static int check_drawn(int n_max)
     return 0;
 }
 
-TEST(test_long_pieces) { assert_int_equal(check_drawn(1 << 20), 0); }
+TEST(test_long_words) { assert_int_equal(check_drawn(1 << 20), 0); }
 
 TEST(test_memory_refused)
 {

@@ -1,5 +1,5 @@
 /* ckpt_fill — contents arrive in the memory of their tensors, and only if every byte is right;
- * a byte changed anywhere is found, also in parts that are not wanted. */
+ * a byte changed anywhere is found, also in arrays that are not wanted. */
 #include "harness.h"
 
 #include "ckpt_sample.h"
@@ -10,11 +10,11 @@
 static char dir[FILE_PATH_MAX], path[FILE_PATH_MAX];
 static float *place[SAMPLE_ARRAYS][2];
 
-static void *place_of(void *arg, const char *part, const struct safetensors_entry *entry)
+static void *place_of(void *arg, const char *array, const struct safetensors_entry *entry)
 {
     int wanted = *(const int *)arg;
     for (int p = 0; p < wanted; p++)
-        if (strcmp(part, sample_array_name[p]) == 0)
+        if (strcmp(array, sample_array_name[p]) == 0)
             return place[p][strcmp(entry->name, "bias") == 0];
     return NULL;
 }
@@ -74,10 +74,10 @@ TEST(test_values)
 }
 
 /* flip — changes one byte of a file, or restores it. */
-static void flip(const char *part, int64_t at)
+static void flip(const char *array, int64_t at)
 {
     char name[FILE_PATH_MAX], byte;
-    text_format(name, sizeof(name), "%s/%s.safetensors", path, part);
+    text_format(name, sizeof(name), "%s/%s.safetensors", path, array);
     int fd = open(name, O_RDWR);
     assert_true(fd >= 0);
     assert_int_equal(pread(fd, &byte, 1, at), 1);
@@ -88,7 +88,7 @@ static void flip(const char *part, int64_t at)
 
 TEST(test_damage)
 {
-    const int64_t end = (int64_t)ELEMS * 4; /* in the last piece */
+    const int64_t end = (int64_t)ELEMS * 4; /* in the last chunk */
     const int64_t spots[] = {200, 4096, 2 << 20, (2 << 20) - 1, 5000001, end};
     for (int p = 0; p < SAMPLE_ARRAYS; p++)
         for (size_t i = 0; i < sizeof(spots) / sizeof(spots[0]); i++) {

@@ -224,7 +224,7 @@ enum status file_write_at(int fd, const char *path, const void *data, size_t byt
     return ST_OK;
 }
 
-/* Writes the folder part of a path: "a/b" → "a", "b" → ".", "/b" → "/". */
+/* Writes the folder of a path: "a/b" → "a", "b" → ".", "/b" → "/". */
 static enum status folder_of(const char *path, char *out, size_t cap)
 {
     if (!text_copy(out, cap, path))

@@ -1,5 +1,5 @@
 /* machine_stats — see machine_stats.h. A file that is missing or has another form leaves its
- * numbers unknown: a sandbox may hide parts of /proc. */
+ * numbers unknown: a sandbox may hide files of /proc. */
 #include "base/machine_stats.h"
 
 #include <stdbool.h>

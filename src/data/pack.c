@@ -112,7 +112,7 @@ enum status pack_fit(const int32_t *tokens, int32_t n, int32_t seq_tokens, int32
                      int32_t *samples_out)
 {
     struct fit fit;
-    ASSERTF(n > 0 && seq_tokens > 0 && seq_tokens < 1 << 6 * LEVELS, "%d pieces of at most %d", n,
+    ASSERTF(n > 0 && seq_tokens > 0 && seq_tokens < 1 << 6 * LEVELS, "%d chunks of at most %d", n,
             seq_tokens);
     enum status st = fit_init(&fit, n, seq_tokens);
     if (st == ST_OK) {
@@ -120,7 +120,7 @@ enum status pack_fit(const int32_t *tokens, int32_t n, int32_t seq_tokens, int32
          * restored. */
         int32_t *count = fit.newest, at = 0;
         for (int32_t i = 0; i < n; i++) {
-            ASSERTF(tokens[i] > 0 && tokens[i] <= fit.seq_tokens, "piece %d has %d tokens", i,
+            ASSERTF(tokens[i] > 0 && tokens[i] <= fit.seq_tokens, "chunk %d has %d tokens", i,
                     tokens[i]);
             count[tokens[i]]++;
         }

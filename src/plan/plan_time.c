@@ -158,7 +158,7 @@ static double half_s(const struct group *g, double bytes)
                : ring_s(g, bytes);
 }
 
-/* Returns the time of an all-reduce up and down two trees, each with half of the bytes, in pieces:
+/* Returns the time of an all-reduce up and down two trees, each with half of the bytes, in chunks:
  * fewer hops than a ring. Between nodes each edge carries the bytes once each way. */
 static double tree_s(const struct group *g, double bytes)
 {

@@ -145,7 +145,7 @@ static enum status plan(struct one_pass *o, const struct passes *s, size_t bytes
     return ST_OK;
 }
 
-/* take_params — this part's of the whole's values. */
+/* take_params — this shard's of the whole's values. */
 static void take_params(struct one_pass *o, const struct passes *s)
 {
     o->params = calloc((size_t)o->t.total_elems, sizeof *o->params);

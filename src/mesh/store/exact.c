@@ -2,9 +2,9 @@
  * not of the ranks (store.h).
  *
  * - A rank adds up the gradients of its shards in slots (shard_tree.h), unit by unit, right after
- *   the backward pass of each shard. Its pieces then join the other ranks' pieces along the same
- *   tree: by the comm's own sums if these follow that tree, else by grad/tree.h.
- * - The norm is a sum over blocks of each tensor, or, with tensor parallelism, of each rank's part
+ *   the backward pass of each shard. Its partial sums then join the other ranks' partial sums along
+ *   the same tree: by the comm's own sums if these follow that tree, else by grad/tree.h.
+ * - The norm is a sum over blocks of each tensor, or, with tensor parallelism, of each rank's shard
  *   of it. A block lies on one rank (layout_pad_blocks), and its sum depends only on its numbers.
  *   All blocks' sums are all-reduced; all ranks but one add zero to each. Every rank then adds them
  *   in the order of the whole model, tensor rank by tensor rank. */
@@ -74,7 +74,7 @@ static int groups_n(const struct store *s)
 }
 static int own_group(const struct store *s) { return s->layout.rank / s->c.exact.context_ranks; }
 
-#define SPARE_SLOTS 2 /* for unequal runs, which may have more pieces */
+#define SPARE_SLOTS 2 /* for unequal runs, which may have more partial sums */
 
 enum status store_exact_plan(struct store *s)
 {
@@ -160,7 +160,7 @@ struct tensor store_exact_partial(const struct store *s, int k) { return slot_gr
 
 /* ---- sums over the ranks ---- */
 
-/* open_tree — opens the sum of the pieces of all ranks. */
+/* open_tree — opens the sum of the partial sums of all ranks. */
 static enum status open_tree(struct store *s)
 {
     const struct comm_place *place = comm_place(s->c.comm);

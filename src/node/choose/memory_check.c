@@ -134,7 +134,7 @@ static enum status compare_memory(const struct memory_check *f, const struct nee
     return ST_RETRY;
 }
 
-/* is_only_warned — returns true and logs a warning if only the small host part of a run on a GPU
+/* is_only_warned — returns true and logs a warning if only the small host memory of a run on a GPU
  * does not fit. The run is not refused for that: a virtual machine may show little free memory at
  * the start and get more. */
 static bool is_only_warned(const struct memory_check *f, const struct need *need, const char *why)

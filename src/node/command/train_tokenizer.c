@@ -45,10 +45,10 @@ static bool go_on_merging(void *arg, uint32_t tokens)
 struct reading {
     const struct tokenizer *gpt2;
     struct bpe_train *train;
-    struct text bytes; /* bytes of one part */
+    struct text bytes; /* bytes of one chunk */
 };
 
-/* count_bytes — counts the text so far, at the end of a part or of a document within one. */
+/* count_bytes — counts the text so far, at the end of a chunk or of a document within one. */
 static enum status count_bytes(struct reading *r)
 {
     if (r->bytes.overflow)

@@ -1,4 +1,4 @@
-/* step_core — the part of a step that stays the same from open to close, for all its files and
+/* step_core — the state of a step that stays the same from open to close, for all its files and
  * features: the config, this rank's place among ranks, its shard of the model, the stream and the
  * store. It must not know batches, losses, updates or features: they belong to struct step
  * (step/inside.h), which features do not see. */
@@ -108,7 +108,8 @@ enum status step_mesh_rank_table(const struct step_config *c, int ranks, int ran
                                  struct param_table *out);
 /* step_mesh_forget — frees the tables of step_mesh_describe. */
 void step_mesh_forget(struct step_core *s);
-/* step_mesh_open_state — makes the map from the model shards to the whole model. The store is open. */
+/* step_mesh_open_state — makes the map from the model shards to the whole model. The store is
+ * open. */
 enum status step_mesh_open_state(struct step_core *s);
 /* step_mesh_open_axes — opens the axes through which passes call other ranks. Call it after
  * step_mesh_describe. */

@@ -142,10 +142,10 @@ enum status step_mesh(const struct step_config *config, int ranks, struct mesh *
 enum status step_mesh_whole_table(const struct step_config *config, int ranks, bool is_discrete,
                                   struct param_table *out);
 /* step_mesh_divides_state — returns true if, in a job of `ranks` ranks, one rank holds less than
- * the state of the whole model: only shards of it or a part, or with LOCAL_STEPS one replica's. */
+ * the state of the whole model: only shards of it, or with LOCAL_STEPS one replica's. */
 bool step_mesh_divides_state(const struct step_config *config, int ranks);
 /* step_mesh_divides_passes — returns true if a forward pass needs other ranks, because they hold
- * parts or shards of the model, or compute other positions of the same samples. */
+ * shards of the model, or compute other positions of the same samples. */
 bool step_mesh_divides_passes(const struct step_config *config, int ranks);
 
 struct step;

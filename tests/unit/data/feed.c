@@ -195,10 +195,10 @@ TEST(test_each_epoch_is_a_permutation)
         }
     }
     assert_true(moved > 120);
-    struct feed_batch whole = batch_of(&a), part = batch_of(&b);
+    struct feed_batch whole = batch_of(&a), rows = batch_of(&b);
     feed_get(feed, 45, 12, &whole);
     for (int row = 0; row < 12; row++) {
-        feed_get(feed, 45 + row, 1, &part);
+        feed_get(feed, 45 + row, 1, &rows);
         assert_memory_equal(a.tokens + row * T, b.tokens, sizeof(int32_t) * T);
     }
     feed_close(feed);

@@ -98,7 +98,7 @@ static void check_all(const struct gathered *g, const struct model_dims *whole, 
                             (size_t)p->elems * sizeof(float));
         for (int64_t k = 0; k < p->elems; k++)
             if (g->times[p->offset + k] != times)
-                fail_msg("%s: element %lld is in %d parts, not %d", p->name, (long long)k,
+                fail_msg("%s: element %lld is in %d shards, not %d", p->name, (long long)k,
                          g->times[p->offset + k], times);
     }
 }

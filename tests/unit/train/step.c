@@ -272,15 +272,15 @@ static void accumulation(enum model_task task)
     config.dropout = 0.1f;
     struct outcome whole = run(&config, 1);
     config.batch_samples = 1;
-    struct outcome arrays = run(&config, 1);
-    assert_true(fabs(whole.loss / arrays.loss - 1) < 2e-6);
-    assert_true(fabs(whole.norm / arrays.norm - 1) < 2e-6);
-    double d = distance(whole.grads, arrays.grads, whole.elems);
+    struct outcome accumulated = run(&config, 1);
+    assert_true(fabs(whole.loss / accumulated.loss - 1) < 2e-6);
+    assert_true(fabs(whole.norm / accumulated.norm - 1) < 2e-6);
+    double d = distance(whole.grads, accumulated.grads, whole.elems);
     print_message("# accumulation %s task %d: gradients differ by %.1e\n", config.dims.name,
                   (int)task, d);
     assert_true(d < 2e-6);
     outcome_free(&whole);
-    outcome_free(&arrays);
+    outcome_free(&accumulated);
     dev_close(dev);
 }
 

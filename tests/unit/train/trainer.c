@@ -287,9 +287,9 @@ TEST(test_another_batch_resumes)
     struct board_worker direct = run_epochs("direct", 4, 0);
     run_epochs("parts", 4, 18);
     run_epochs("parts", 4, 21);
-    struct board_worker parts = run_epochs("parts", 4, 0);
-    assert_true(direct.loss == parts.loss && direct.grad_norm == parts.grad_norm &&
-                direct.lr == parts.lr && direct.step == 24 && parts.step == 24);
+    struct board_worker resumed = run_epochs("parts", 4, 0);
+    assert_true(direct.loss == resumed.loss && direct.grad_norm == resumed.grad_norm &&
+                direct.lr == resumed.lr && direct.step == 24 && resumed.step == 24);
 }
 
 /* STEPS counts steps, also those of the learning rate. */

@@ -116,8 +116,8 @@ enum status hf_read_config(const char *from, struct hf_config *out)
 /* open_file — maps and parses one file; hf->file has room for it. */
 static enum status open_file(struct hf_model *hf, const char *dir, const char *name)
 {
-    struct weights_file *file =
-        &hf->file[hf->files_n++]; /* hf_close undoes all steps from here on */
+    /* hf_close undoes all steps from here on */
+    struct weights_file *file = &hf->file[hf->files_n++];
     TRY(file_join(file->path, sizeof(file->path), dir, name));
     if (!file_exists(file->path))
         return FAIL(ST_BAD_DATA, "%s lists %s, which is not there; fetch the missing file",

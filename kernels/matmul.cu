@@ -6,7 +6,7 @@
  * computes 128×128 of C, a warp 64×32. cp.async loads 64 of k at a time into three swizzled
  * buffers; ldmatrix moves them to the tensor cores and transposes where needed. Rows that are not
  * 16-byte aligned are loaded element by element. float tensors: matmul_f32.cuh. Sums run in order
- * of k. K is not split: dw of small layers leaves part of a large chip idle. */
+ * of k. K is not split: dw of small layers leaves some of a large chip idle. */
 #include "kernels/tile.cuh"
 #include "kernels/column.h"
 #include "kernels/matmul_f32.cuh"

@@ -251,13 +251,13 @@ static void add_call(const struct plan_cluster *c, const struct plan_call *call,
     s->step[PLAN_TIME_COMM_EXPOSED] += scale_time(call->per_step, ms);
 }
 
-/* ---- the exposed part of hidden calls ---- */
+/* ---- the exposed time of hidden calls ---- */
 
 /* Returns the time of calls in the middle of a step that exceeds the computation during them. */
 static double exposed_ms(struct beside b, double window_ms) { return fmax(0, b.ms - window_ms); }
 
 /* Returns the same for the first forward and the last backward pass. Of k calls, one overlaps no
- * computation; and a k-th part of the computation overlaps no call. */
+ * computation; and 1/k of the computation overlaps no call. */
 static double over_at_end(struct beside pass, struct beside step, double window_ms)
 {
     struct beside all = {pass.ms + step.ms, pass.calls + step.calls};
@@ -294,7 +294,7 @@ static void make_stage(const struct machine *m, const struct plan_ops *ops, stru
         add_call(m->cluster, &ops->call[i], (double)ops->passes, out);
     /* to both neighbours at the same time: links carry bytes both ways */
     out->pass[PLAN_TIME_COMM_EXPOSED] += fmax(out->to_next, out->to_before);
-    /* Count the exposed part of hidden calls as exposed communication; the time that the rest costs
+    /* Count the exposed time of hidden calls as exposed communication; the time that the rest costs
      * computation counts as longer computation. */
     double passes = (double)ops->passes;
     double pass = exposed_ms(out->pass_forward, out->forward) +

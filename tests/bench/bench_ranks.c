@@ -83,7 +83,7 @@ out_close:
     return st;
 }
 
-/* The fastest step except the first, and its parts. */
+/* The fastest step except the first, and its phases. */
 static int best(const struct outcome *o)
 {
     int at = o->setting->steps > 1;

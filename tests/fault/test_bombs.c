@@ -36,7 +36,7 @@ static void begin(const char *text)
     fputs(text, file);
 }
 
-/* fill — the same piece again and again, to a size of the file. */
+/* fill — the same unit again and again, to a size of the file. */
 static void fill(size_t to, const char *unit)
 {
     while ((size_t)ftell(file) + strlen(unit) < to)

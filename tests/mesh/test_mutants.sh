@@ -45,7 +45,7 @@ gradients are not recorded|feature/step_shard_trace|s/            sum = XXH3_64b
 rows for the next stage are not recorded|step/pipe_run|s/        TRY(call_row_hooks(run, model_shard_output(&p)));/        ;/
 gradients for the stage before are not recorded|step/pipe_run|s/    return call_row_hooks(run, run->p->made\[at\]);/    return ST_OK;/
 backward passes of stages have the order of forward ones|step/pipe_run|s/op.is_backward ? ends_at(run) - 1 - at : at/at/
-parts of a tied embedding's gradient lie in one place|step/pipe_ends|s/micro % pipe->plan.heads_ahead/0/
+terms of a tied embedding's gradient lie in one place|step/pipe_ends|s/micro % pipe->plan.heads_ahead/0/
 a shard alone has the samples of another place|step/pipe_run|s/\.sample_first = sample,/.sample_first = 0,/
 one rank of a group speaks for all|feature/step_shard_differ|s/place < places_n(s); place++) {$/place < 1; place++) {/
 the ranks of groups are mixed up|feature/step_shard_differ|s/\[MESH_AXIS_DATA\] = group,/[MESH_AXIS_DATA] = 0,/

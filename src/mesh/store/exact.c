@@ -21,9 +21,9 @@
 /* ---- the plan ---- */
 
 /* A tensor and the tensors packed after it: elements [begin, end) of the table. If tensor ranks
- * hold parts of a pack in unequal numbers of copies (queries, and fewer key heads than ranks), each
- * kind is a run. Blocks are counted from the start of the pack, `pack`, so that they lie on one
- * rank. */
+ * hold shards of a pack in unequal numbers of copies (queries, and fewer key heads than ranks),
+ * each kind is a run. Blocks are counted from the start of the pack, `pack`, so that they lie on
+ * one rank. */
 struct run {
     int64_t pack, begin, end;
     int next; /* the tensor after it */

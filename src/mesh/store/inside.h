@@ -7,7 +7,7 @@
 #include "mesh/state.h"
 #include "mesh/store/store.h"
 
-/* The part of an array that a rank holds. BUFFER: its local shard, and in an unsharded buffer the
+/* The extent of an array that a rank holds. BUFFER: its local shard, and in an unsharded buffer the
  * whole buckets that a pass works on. */
 enum store_extent { STORE_WHOLE, STORE_SHARD, STORE_BUFFER };
 

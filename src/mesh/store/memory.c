@@ -168,7 +168,7 @@ enum status store_memory_split(struct store *s)
 
 /* NCCL's allocator rounds each allocation up: to 2 MiB, in older versions to the granularity of a
  * multicast object, which is 512 MiB if GPUs share an NVSwitch. So on a GPU all data that are sent
- * lie in one allocation. The alignment of its parts is less than such a rounding, and not
+ * lie in one allocation. The alignment of its arrays is less than such a rounding, and not
  * counted. */
 static bool is_in_block(const struct store *s, bool is_comm)
 {

@@ -2,9 +2,9 @@
  * from which a job can continue. Pure functions of numbers. Must not know memory or how slices
  * travel.
  *
- * A slice is a rank's part of the state (mesh/store/state.h). Each rank holds its own slice and the
- * slice of one rank on another node, each of two steps: four slots. A job that continues with fewer
- * or more nodes (ON_LOSS=shrink) begins with the slices of the previous ranks.
+ * A slice is a rank's share of the state (mesh/store/state.h). Each rank holds its own slice and
+ * the slice of one rank on another node, each of two steps: four slots. A job that continues with
+ * fewer or more nodes (ON_LOSS=shrink) begins with the slices of the previous ranks.
  *
  * With TP and PP ranks hold different shards of the model. If each shard has enough ranks on other
  * nodes, the copy of a rank's slice is kept by a rank that holds the same shard, on another

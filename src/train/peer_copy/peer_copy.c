@@ -32,7 +32,7 @@ enum status peer_copy_world(const struct step_config *config, const struct comm_
     return step_mesh(config, place->ranks, &out->mesh);
 }
 
-/* If the number of ranks may change, so does a worker's part: its slots have room for any. */
+/* If the number of ranks may change, so does a worker's slice: its slots have room for any. */
 enum status peer_copy_sizes(const struct step_config *config, const struct comm_place *place,
                             int ranks_min, int ranks_max, struct peer_copy_sizes *out)
 {

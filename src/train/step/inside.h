@@ -121,7 +121,7 @@ void step_update_open(struct step *s);
 void step_update_close(struct step *s);
 /* step_update_bucket — runs the optimiser on one bucket of the store. arg: the step. */
 enum status step_update_bucket(void *arg, int bucket);
-/* step_update — begins the update of a step. Parts of it may be deferred to the next step. */
+/* step_update — begins the update of a step. Buckets of it may be deferred to the next step. */
 enum status step_update(struct step *s, const struct step_now *now);
 
 #endif

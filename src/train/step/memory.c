@@ -158,7 +158,7 @@ struct store_config step_store_config(struct step *s)
 {
     const struct step_config *c = &s->core.config;
     struct store_settings settings = c->store;
-    /* another stage may hold a part of the embedding's gradient, or another rank tokens of the
+    /* another stage may hold a term of the embedding's gradient, or another rank tokens of the
      * same samples */
     if (s->core.pipe || step_mesh_context_ranks(&s->core) > 1)
         settings.has_whole_embed = true;

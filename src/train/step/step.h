@@ -122,11 +122,11 @@ struct step_result {
     double wait_ms; /* wait_ms of comm_times: this thread was blocked on it; over NCCL near 0 */
     /* bytes_sent of comm_times: bytes sent to other ranks since the last step */
     int64_t sent_bytes;
-    double update_wait_ms; /* the part of wait_ms inside update_ms; a GPU: 0 */
-    /* time in a stage's passes; the part of it spent waiting for messages */
+    double update_wait_ms; /* the share of wait_ms inside update_ms; a GPU: 0 */
+    /* time in a stage's passes; the share of it spent waiting for messages */
     double pipe_ms, pipe_wait_ms;
-    /* Time blocked in calls of the tensor axis and of the context axis. Like pipe_wait_ms, it is a
-     * part of wait_ms. 0 if these calls stay on the device. */
+    /* Time blocked in calls of the tensor axis and of the context axis. Like pipe_wait_ms, it is
+     * included in wait_ms. 0 if these calls stay on the device. */
     double tensor_ms, context_ms;
     int retries;                /* runs repeated with a smaller loss scale */
     struct spike_verdict spike; /* cause NONE: the update was made; else it was left out */
@@ -181,7 +181,7 @@ enum status step_run_batch(struct step *step, const struct batch *batch, int64_t
 
 /* step_run_forget_sent — local: leaves the bytes sent since the last step, by an evaluation or a
  * checkpoint, out of the next step's sent_bytes. Without this call they are included, because a
- * part of an update's communication runs during the next step. */
+ * some of an update's communication runs during the next step. */
 void step_run_forget_sent(struct step *step);
 
 /* step_vote — local: sets a number in [0, STEP_VOTES) that this rank sends with the loss of each
@@ -195,7 +195,7 @@ struct step_loss_scale step_loss_scale(const struct step *step);
 /* step_loss_scale_set — local: sets that scale. It has no effect if the dtype needs none. */
 void step_loss_scale_set(struct step *step, struct step_loss_scale scale);
 
-/* The part of a run's state that SPIKE adds, for checkpoints. Local. A skipped step is no update,
+/* The state of a run that SPIKE adds, for checkpoints. Local. A skipped step is no update,
  * so the optimiser does not count it. */
 struct step_spikes {
     int64_t skipped_n; /* steps of the run without an update, so far */

@@ -330,7 +330,7 @@ TEST(test_cuts_change_nothing)
             at += len;
         }
         if (n != want || memcmp(whole, chunks, n * sizeof *whole) != 0)
-            fail_msg("text %u: other ids in parts", number);
+            fail_msg("text %u: other ids in chunks", number);
     }
     assert_true(cuts > 10000);
     assert_int_equal(tokenizer_cut(gpt2, "", 0), 0);

@@ -1,5 +1,5 @@
 /* The end of a branch: fast against plain, with and without bias and dropout, in place of either
- * input; the same sum as the epilogue of a product; parts of the rows draw the numbers of the
+ * input; the same sum as the epilogue of a product; ranges of the rows draw the numbers of the
  * whole. */
 #include "kernels/kernel_test.h"
 

@@ -116,7 +116,7 @@ TEST(test_other_run)
 }
 
 /* Own slices and those that are kept have sizes of their own: no slot reaches into another, and the
- * sizes are a part of what must be the same. */
+ * sizes belong to what must be the same. */
 TEST(test_sizes)
 {
     int fd = memory_fd();

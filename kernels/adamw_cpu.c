@@ -3,7 +3,7 @@
  * β near 1 loses nothing to rounding.
  *
  * AdamW adds up bits in lanes of integers while they are in registers, so its sums cost no access
- * to memory. Threads add the sums of their parts to the sums of the call, in any order. */
+ * to memory. Threads add the sums of their ranges to the sums of the call, in any order. */
 #include "kernels/adamw.h"
 
 #include <math.h>
@@ -14,23 +14,23 @@
 #include "kernels/grad_scale.h" /* grad_scale_get */
 #include "kernels/vec_cpu.h"
 
-#define PART_ELEMS 65536
+#define RANGE_ELEMS 65536
 
-/* Returns the number of parts. A part is at most PART_ELEMS elements of one span. */
-static int spans_parts(const struct optim_span *spans, int64_t spans_n)
+/* Returns the number of ranges. A range is at most RANGE_ELEMS elements of one span. */
+static int spans_ranges(const struct optim_span *spans, int64_t spans_n)
 {
-    int64_t parts = 0;
+    int64_t ranges = 0;
     for (int64_t i = 0; i < spans_n; i++)
-        parts += cpu_parts(spans[i].elems, PART_ELEMS);
-    return cpu_parts(parts, 1);
+        ranges += cpu_ranges(spans[i].elems, RANGE_ELEMS);
+    return cpu_ranges(ranges, 1);
 }
 
-static struct optim_span spans_part(const struct optim_span *spans, int part_i)
+static struct optim_span spans_range(const struct optim_span *spans, int range_i)
 {
-    for (; part_i >= cpu_parts(spans->elems, PART_ELEMS); spans++)
-        part_i -= cpu_parts(spans->elems, PART_ELEMS);
-    int64_t first = (int64_t)part_i * PART_ELEMS,
-            end = cpu_part_end(spans->elems, PART_ELEMS, part_i);
+    for (; range_i >= cpu_ranges(spans->elems, RANGE_ELEMS); spans++)
+        range_i -= cpu_ranges(spans->elems, RANGE_ELEMS);
+    int64_t first = (int64_t)range_i * RANGE_ELEMS,
+            end = cpu_range_end(spans->elems, RANGE_ELEMS, range_i);
     return (struct optim_span){spans->offset + first, end - first, spans->weight_decay};
 }
 
@@ -85,7 +85,7 @@ struct adamw_lanes {
 struct adamw_both {
     struct adamw_lanes read, written;
 };
-/* The elements of a part. */
+/* The elements of a range. */
 struct adamw_run {
     float *p, *m, *v;
     const float *g;
@@ -177,12 +177,12 @@ static struct adamw_run run_of(const struct adamw *a, const struct optim_span *s
                               (const float *)a->g.data + span->offset, span->elems};
 }
 
-static void adamw_part(void *arg, int part_i, int thread_i)
+static void adamw_range(void *arg, int range_i, int thread_i)
 {
     (void)thread_i;
     struct adamw_work *work = arg;
     const struct adamw *a = work->a;
-    struct optim_span span = spans_part(a->spans, part_i);
+    struct optim_span span = spans_range(a->spans, range_i);
     struct adamw_scalars k = {
         vec_set((float)work->scale),    vec_set((float)(1 - a->beta1)),
         vec_set((float)(1 - a->beta2)), vec_set((float)work->rate),
@@ -194,7 +194,7 @@ static void adamw_part(void *arg, int part_i, int thread_i)
     } else {
         (void)all_of_run(&k, &run, false);
     }
-    if (a->copy.data) /* copies a part that is in the cache */
+    if (a->copy.data) /* copies a range that is in the cache */
         cast_plain(NULL, &(struct cast){tensor_at(a->copy, span.offset),
                                         tensor_at(a->p, span.offset), span.elems});
 }
@@ -207,7 +207,7 @@ void CPU_FN(adamw)(const struct cpu *cpu, const struct adamw *a)
     double c1 = 1 - pow(a->beta1, (double)a->step), c2 = 1 - pow(a->beta2, (double)a->step);
     struct adamw_work work = {
         .a = a, .scale = scale, .rate = a->lr * sqrt(c2) / c1, .eps = a->eps * sqrt(c2)};
-    thread_pool_run(cpu->pool, spans_parts(a->spans, a->spans_n), adamw_part, &work);
+    thread_pool_run(cpu->pool, spans_ranges(a->spans, a->spans_n), adamw_range, &work);
     sums_give(&work.sums, a->sums);
 }
 
@@ -219,7 +219,7 @@ struct sgd_work {
     struct sums sums;
 };
 
-/* The elements of a part. */
+/* The elements of a range. */
 struct sgd_run {
     float *p, *m; /* m NULL: no momentum */
     const float *g;
@@ -288,11 +288,11 @@ static void sgd_add(struct sums *to, struct sgd_both sums)
     sums_add(to, 1, 1, sums.m_written);
 }
 
-static void sgd_part(void *arg, int part_i, int thread_i)
+static void sgd_range(void *arg, int range_i, int thread_i)
 {
     (void)thread_i;
     struct sgd_work *work = arg;
-    const struct optim_span span = spans_part(work->a->spans, part_i);
+    const struct optim_span span = spans_range(work->a->spans, range_i);
     const struct sgd_run run = sgd_run_of(work, &span);
     if (work->a->sums)
         sgd_add(&work->sums, run.m ? with_momentum(run, true) : without_momentum(run, true));
@@ -305,6 +305,6 @@ void CPU_FN(sgd)(const struct cpu *cpu, const struct sgd *a)
     struct sgd_work work = {.a = a, .scale = grad_scale_get(a->grad_scale.data)};
     if (isnan(work.scale))
         return;
-    thread_pool_run(cpu->pool, spans_parts(a->spans, a->spans_n), sgd_part, &work);
+    thread_pool_run(cpu->pool, spans_ranges(a->spans, a->spans_n), sgd_range, &work);
     sums_give(&work.sums, a->sums);
 }

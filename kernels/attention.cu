@@ -153,13 +153,13 @@ __device__ static inline void fwd_values(float (&o)[MR][D / 8][4], const float (
 }
 
 /* Divides the warp's rows by their sums and stores them in `tile` (its own rows of the queries'
- * tile, which are no longer needed), and from there to memory in pieces of 16 bytes. */
+ * tile, which are no longer needed), and from there to memory in vectors of 16 bytes. */
 template <bool OWN, typename T, int D, int MR>
 __device__ static inline void fwd_store(fwd_rows<MR, D> &x, const attention_args<T> &a,
                                         unsigned char *tile, int64_t bh, int warp_row,
                                         int block_row)
 {
-    constexpr int PIECES = D / 8;
+    constexpr int VECTORS = D / 8;
     int lane = (int)threadIdx.x % WARP, first = block_row + warp_row;
     __syncwarp();
 #pragma unroll
@@ -175,17 +175,17 @@ __device__ static inline void fwd_store(fwd_rows<MR, D> &x, const attention_args
                 a.lse[bh * ATTENTION_R + first + row] =
                     sum > 0 ? (x.max[m][r] + log2f(sum)) * ATTENTION_LN2 : -INFINITY;
 #pragma unroll
-            for (int n = 0; n < PIECES; n++)
-                *(uint32_t *)(tile + swizzle<PIECES>(warp_row + row, n) + lane % 4 * 4) =
+            for (int n = 0; n < VECTORS; n++)
+                *(uint32_t *)(tile + swizzle<VECTORS>(warp_row + row, n) + lane % 4 * 4) =
                     pack2<T>(x.o[m][n][2 * r] * by, x.o[m][n][2 * r + 1] * by);
         }
     __syncwarp();
     T *out = a.out + attention_out_at<OWN>(a, bh / a.h, bh % a.h);
-    for (int i = lane; i < 16 * MR * PIECES; i += WARP) {
-        int row = i / PIECES, piece = i % PIECES;
-        if (first + row < ATTENTION_R && piece * 8 < a.d)
-            *(uint4 *)(out + (int64_t)(first + row) * a.h * a.d + piece * 8) =
-                *(const uint4 *)(tile + swizzle<PIECES>(warp_row + row, piece));
+    for (int i = lane; i < 16 * MR * VECTORS; i += WARP) {
+        int row = i / VECTORS, vector = i % VECTORS;
+        if (first + row < ATTENTION_R && vector * 8 < a.d)
+            *(uint4 *)(out + (int64_t)(first + row) * a.h * a.d + vector * 8) =
+                *(const uint4 *)(tile + swizzle<VECTORS>(warp_row + row, vector));
     }
 }
 
@@ -311,19 +311,19 @@ int attention_fwd_cuda(const struct cuda *cuda, const struct attention_fwd *a)
     return cuda_floats(a->qkv.dtype, [&](auto t) { return fwd_any<decltype(t)>(cuda, a); });
 }
 
-/* ---- decode: one query a head; keys in parts of DECODE_KEYS, each a block; a second kernel merges
- * the parts. Blocks that read the same keys are adjacent, so all but the first find them in the
- * second-level cache. ---- */
+/* ---- decode: one query a head; keys in splits of DECODE_KEYS, each a block; a second kernel
+ * merges the splits. Blocks that read the same keys are adjacent, so all but the first find them in
+ * the second-level cache. ---- */
 
 constexpr int DECODE_KEYS = 256, DECODE_WARPS = 8;
 
-struct decode_part {
+struct decode_partial {
     float max, sum; /* maximum and sum of exp(score - max) */
 };
 
 /* Merges two partial softmaxes (max, sum, acc). */
 template <typename T>
-__device__ static inline void decode_join(decode_part &p, float (&acc)[8], decode_part q,
+__device__ static inline void decode_join(decode_partial &p, float (&acc)[8], decode_partial q,
                                           const float (&other)[8])
 {
     float max = fmaxf(p.max, q.max), from = max == -INFINITY ? 0 : max;
@@ -338,13 +338,13 @@ __device__ static inline void decode_join(decode_part &p, float (&acc)[8], decod
  * time. */
 template <typename T>
 __global__ void __launch_bounds__(DECODE_WARPS *WARP)
-    attention_decode_part(attention_args<T> a, float *parts, int lanes)
+    attention_decode_split(attention_args<T> a, float *partials, int lanes)
 {
     __shared__ float all[DECODE_WARPS][32 * 8 + 2];
     int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP, col = lane % lanes * 8,
         keys = WARP / lanes;
-    const int t = a.t, d = a.d, part_i = (int)blockIdx.x / a.group,
-              parts_n = (int)gridDim.x / a.group,
+    const int t = a.t, d = a.d, split_i = (int)blockIdx.x / a.group,
+              splits_n = (int)gridDim.x / a.group,
               h = (int)blockIdx.y * a.group + (int)blockIdx.x % a.group;
     const int64_t stride = a.row, bh = (int64_t)blockIdx.z * a.h + h;
     const T *q = a.qkv + attention_query_at<false>(a, blockIdx.z, h) + (t - 1) * stride;
@@ -352,8 +352,8 @@ __global__ void __launch_bounds__(DECODE_WARPS *WARP)
     float x[8] = {}, acc[8] = {}, y[8] = {};
     if (col < d)
         load_floats(x, q + col);
-    decode_part p = {-INFINITY, 0};
-    int first = part_i * DECODE_KEYS, end = min(t, first + DECODE_KEYS);
+    decode_partial p = {-INFINITY, 0};
+    int first = split_i * DECODE_KEYS, end = min(t, first + DECODE_KEYS);
     for (int j0 = first + warp * keys; j0 < end; j0 += DECODE_WARPS * keys) {
         int j = j0 + lane / lanes;
         float score = 0;
@@ -371,8 +371,8 @@ __global__ void __launch_bounds__(DECODE_WARPS *WARP)
         }
     }
     for (int step = lanes; step < WARP; step *= 2) {
-        decode_part r = {__shfl_xor_sync(WARP_ALL, p.max, step),
-                         __shfl_xor_sync(WARP_ALL, p.sum, step)};
+        decode_partial r = {__shfl_xor_sync(WARP_ALL, p.max, step),
+                            __shfl_xor_sync(WARP_ALL, p.sum, step)};
 #pragma unroll
         for (int i = 0; i < 8; i++)
             y[i] = __shfl_xor_sync(WARP_ALL, acc[i], step);
@@ -395,7 +395,7 @@ __global__ void __launch_bounds__(DECODE_WARPS *WARP)
             all[warp][0] = p.max, all[warp][1] = p.sum;
     }
     __syncthreads();
-    float *part = parts + (bh * parts_n + part_i) * (d + 2);
+    float *partial = partials + (bh * splits_n + split_i) * (d + 2);
     float max = -INFINITY, sum = 0, value = 0;
     for (int w = 0; w < DECODE_WARPS; w++)
         max = fmaxf(max, all[w][0]);
@@ -405,26 +405,26 @@ __global__ void __launch_bounds__(DECODE_WARPS *WARP)
         value = 0;
         for (int w = 0; w < DECODE_WARPS; w++)
             value += all[w][2 + i] * exp_of<T>(all[w][0] - max);
-        part[2 + i] = value;
+        partial[2 + i] = value;
     }
     if (threadIdx.x == 0)
-        part[0] = max, part[1] = sum;
+        partial[0] = max, partial[1] = sum;
 }
 
 template <typename T>
-__global__ void attention_decode_join(T *out, const float *parts, int parts_n, int d)
+__global__ void attention_decode_join(T *out, const float *partials, int splits_n, int d)
 {
-    const float *part = parts + (int64_t)blockIdx.x * parts_n * (d + 2);
+    const float *partial = partials + (int64_t)blockIdx.x * splits_n * (d + 2);
     float max = -INFINITY, sum = 0;
-    for (int i = 0; i < parts_n; i++)
-        max = fmaxf(max, part[(int64_t)i * (d + 2)]);
-    for (int i = 0; i < parts_n; i++)
-        sum += part[(int64_t)i * (d + 2) + 1] * exp_of<T>(part[(int64_t)i * (d + 2)] - max);
+    for (int i = 0; i < splits_n; i++)
+        max = fmaxf(max, partial[(int64_t)i * (d + 2)]);
+    for (int i = 0; i < splits_n; i++)
+        sum += partial[(int64_t)i * (d + 2) + 1] * exp_of<T>(partial[(int64_t)i * (d + 2)] - max);
     for (int e = (int)threadIdx.x; e < d; e += (int)blockDim.x) {
         float value = 0;
-        for (int i = 0; i < parts_n; i++)
-            value +=
-                part[(int64_t)i * (d + 2) + 2 + e] * exp_of<T>(part[(int64_t)i * (d + 2)] - max);
+        for (int i = 0; i < splits_n; i++)
+            value += partial[(int64_t)i * (d + 2) + 2 + e] *
+                     exp_of<T>(partial[(int64_t)i * (d + 2)] - max);
         out[(int64_t)blockIdx.x * d + e] = from_float<T>(value / sum);
     }
 }
@@ -435,8 +435,8 @@ int attention_decode_cuda(const struct cuda *cuda, const struct attention_decode
         return CUDA_REFUSAL_SHAPE;
     if (a->out.dtype != a->qkv.dtype)
         return CUDA_REFUSAL_DTYPE;
-    int64_t parts_n = ceil_div(a->t, DECODE_KEYS);
-    if ((size_t)(a->b * a->h * parts_n * (a->d + 2)) * sizeof(float) > cuda->scratch_bytes)
+    int64_t splits_n = ceil_div(a->t, DECODE_KEYS);
+    if ((size_t)(a->b * a->h * splits_n * (a->d + 2)) * sizeof(float) > cuda->scratch_bytes)
         return CUDA_REFUSAL_SCRATCH;
     int lanes = 1;
     while (lanes * 8 < a->d)
@@ -448,11 +448,11 @@ int attention_decode_cuda(const struct cuda *cuda, const struct attention_decode
         attention_args<T> x = {};
         x.qkv = (const T *)a->qkv.data;
         attention_sizes(&x, a);
-        dim3 grid((unsigned)(parts_n * x.group), (unsigned)a->hk, (unsigned)a->b);
-        CUDA_TRY(cuda_launch(attention_decode_part<T>, grid, dim3(DECODE_WARPS * WARP), 0,
+        dim3 grid((unsigned)(splits_n * x.group), (unsigned)a->hk, (unsigned)a->b);
+        CUDA_TRY(cuda_launch(attention_decode_split<T>, grid, dim3(DECODE_WARPS * WARP), 0,
                              cuda->stream, x, (float *)cuda->scratch, lanes));
         return cuda_launch(attention_decode_join<T>, dim3((unsigned)(a->b * a->h)), dim3(64), 0,
                            cuda->stream, (T *)a->out.data, (const float *)cuda->scratch,
-                           (int)parts_n, (int)a->d);
+                           (int)splits_n, (int)a->d);
     });
 }

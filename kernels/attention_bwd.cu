@@ -31,12 +31,12 @@ template <typename T>
 __global__ void __launch_bounds__(256) attention_bwd_delta(attention_args<T> a)
 {
     int64_t row = ((int64_t)blockIdx.x * 256 + threadIdx.x) / 8, rows_n = (int64_t)a.bh_n * a.rows;
-    int part = (int)threadIdx.x % 8;
+    int lane = (int)threadIdx.x % 8;
     int64_t local = row < rows_n ? row / a.rows : 0, i = row < rows_n ? row % a.rows : 0,
             bh = a.bh_first + local;
     int64_t at = attention_out_at<true>(a, bh / a.h, bh % a.h) + i * a.h * a.d;
     float sum = 0, x[8], y[8];
-    for (int e = 8 * part; e < a.d; e += 64) {
+    for (int e = 8 * lane; e < a.d; e += 64) {
         load_floats(x, a.dout + at + e);
         load_floats(y, a.out_in + at + e);
 #pragma unroll
@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(256) attention_bwd_delta(attention_args<T> a)
 #pragma unroll
     for (int step = 4; step > 0; step /= 2)
         sum += __shfl_xor_sync(WARP_ALL, sum, step);
-    if (part == 0 && row < rows_n)
+    if (lane == 0 && row < rows_n)
         a.delta[row] = sum;
 }
 
@@ -56,8 +56,8 @@ template <typename T, bool OWN>
 __global__ void __launch_bounds__(256)
     attention_bwd_join(attention_args<T> a, int width, int bk, int bq)
 {
-    int pieces = a.d / 8, rows_padded = (int)round_up(ATTENTION_R, BWD_PAD);
-    int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x, row = i / pieces, col = i % pieces * 8,
+    int vectors = a.d / 8, rows_padded = (int)round_up(ATTENTION_R, BWD_PAD);
+    int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x, row = i / vectors, col = i % vectors * 8,
             local = row / ATTENTION_R;
     if (local >= a.bh_n)
         return;
@@ -147,7 +147,7 @@ __device__ static inline void bwd_probs(float (&s)[BQ / 8][4], float (&dp)[BQ / 
         }
 }
 
-/* Stores the warp's dsᵀ in shared memory, (BK, 64) in 8 pieces a row. */
+/* Stores the warp's dsᵀ in shared memory, (BK, 64) in 8 vectors a row. */
 template <typename T, int BQ>
 __device__ static inline void bwd_put(unsigned char *tile, const float (&ds)[BQ / 8][4],
                                       int warp_row)

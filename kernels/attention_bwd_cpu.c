@@ -364,11 +364,11 @@ static void bwd_heads(struct bwd_run *r)
     }
 }
 
-static void bwd_part(void *arg, int part_i, int thread_i)
+static void bwd_task(void *arg, int task_i, int thread_i)
 {
     const struct bwd_work *w = arg;
-    int64_t group = w->a->h / w->a->hk, key_head = w->key_first + part_i / w->tasks,
-            task = part_i % w->tasks, each = w->tasks > 1 ? w->heads_max : group,
+    int64_t group = w->a->h / w->a->hk, key_head = w->key_first + task_i / w->tasks,
+            task = task_i % w->tasks, each = w->tasks > 1 ? w->heads_max : group,
             first = key_head * group + task * each,
             end = min_i64(first + each, (key_head + 1) * group);
     struct bwd_run r = bwd_run_of(w, (float *)(void *)w->cpu->scratch[thread_i]);
@@ -396,12 +396,12 @@ static void sum_row(float *to, const float *from, int64_t d, float factor)
 
 /* Adds the sums of the later tasks, which lie in the shared memory, for BLOCK keys of a key
  * head. */
-static void bwd_sum_part(void *arg, int part_i, int thread_i)
+static void bwd_sum_task(void *arg, int task_i, int thread_i)
 {
     (void)thread_i;
     const struct bwd_work *w = arg;
-    int64_t blocks = cpu_parts(w->a->t, BLOCK), key_head = w->key_first + part_i / blocks,
-            first = part_i % blocks * BLOCK, end = min_i64(first + BLOCK, w->a->t), d = w->a->d;
+    int64_t blocks = cpu_ranges(w->a->t, BLOCK), key_head = w->key_first + task_i / blocks,
+            first = task_i % blocks * BLOCK, end = min_i64(first + BLOCK, w->a->t), d = w->a->d;
     struct bwd_sums to = bwd_sums_of(w, key_head, 0);
     for (int64_t task = 1; task < w->tasks; task++) {
         struct bwd_sums from = bwd_sums_of(w, key_head, task);
@@ -433,15 +433,15 @@ void CPU_FN(attention_bwd)(const struct cpu *cpu, const struct attention_bwd *a)
     w.heads_max = min_i64(min_i64(most, BWD_CACHED / dp) / w.shape.rows, group);
     w.heads_max = w.heads_max < 1 ? 1 : w.heads_max;
     w.run_max = min_i64(most, round_up(w.heads_max * w.shape.rows, BLOCK));
-    w.tasks = a->kv.data ? 1 : cpu_parts(group, w.heads_max);
+    w.tasks = a->kv.data ? 1 : cpu_ranges(group, w.heads_max);
     heads_most = bwd_workspace_heads(&w);
     w.tasks = heads_most > 0 ? w.tasks : 1;
     heads_most = bwd_workspace_heads(&w);
     for (; w.key_first < a->b * a->hk; w.key_first += key_heads_n) {
         key_heads_n = min_i64(heads_most, a->b * a->hk - w.key_first);
-        thread_pool_run(cpu->pool, cpu_parts(key_heads_n * w.tasks, 1), bwd_part, &w);
+        thread_pool_run(cpu->pool, cpu_ranges(key_heads_n * w.tasks, 1), bwd_task, &w);
         if (w.tasks > 1)
-            thread_pool_run(cpu->pool, cpu_parts(key_heads_n * cpu_parts(a->t, BLOCK), 1),
-                            bwd_sum_part, &w);
+            thread_pool_run(cpu->pool, cpu_ranges(key_heads_n * cpu_ranges(a->t, BLOCK), 1),
+                            bwd_sum_task, &w);
     }
 }

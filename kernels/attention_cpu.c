@@ -205,12 +205,12 @@ static void fwd_run(const struct fwd_work *w, const struct head *x, int64_t firs
                (float *)w->a->lse.data + x->bh * x->rows);
 }
 
-static void fwd_part(void *arg, int part_i, int thread_i)
+static void fwd_task(void *arg, int task_i, int thread_i)
 {
     const struct fwd_work *w = arg;
     const struct attention_fwd *a = w->a;
     /* long runs first, so that the last ones are short */
-    int64_t run = w->runs_n - 1 - part_i / (a->b * a->h), bh = part_i % (a->b * a->h),
+    int64_t run = w->runs_n - 1 - task_i / (a->b * a->h), bh = task_i % (a->b * a->h),
             end = run_first(w, run + 1);
     struct head x = head_of(&a->qkv, &a->kv, &a->mask, &a->dropout, bh, &w->shape);
     x.drop_head = attention_drop_head(bh, a->h, a->head_first, a->heads_whole);
@@ -238,7 +238,7 @@ void CPU_FN(attention_fwd)(const struct cpu *cpu, const struct attention_fwd *a)
     w.runs_n = heads >= wanted
                    ? 1
                    : min_i64((wanted + heads - 1) / heads, (w.shape.rows + BLOCK - 1) / BLOCK);
-    thread_pool_run(cpu->pool, cpu_parts(heads * w.runs_n, 1), fwd_part, &w);
+    thread_pool_run(cpu->pool, cpu_ranges(heads * w.runs_n, 1), fwd_task, &w);
 }
 
 /* ---- only the last query ---- */
@@ -249,8 +249,8 @@ struct decode_work {
     const struct cpu *cpu;
     const struct attention_decode *a;
     struct shape shape;
-    int64_t each;  /* query heads in a part, all of one key head */
-    int64_t parts; /* parts for a key head */
+    int64_t each;  /* query heads in a task, all of one key head */
+    int64_t tasks; /* tasks for a key head */
 };
 
 /* p[j] ← 2^(p[j] - max), zeros up to a whole vector; returns their sum. */
@@ -309,13 +309,13 @@ static void decode_heads(const struct head *x, int64_t head_step, int64_t heads,
         out[e] *= factor[e / x->d];
 }
 
-static void decode_part(void *arg, int part_i, int thread_i)
+static void decode_task(void *arg, int task_i, int thread_i)
 {
     static const struct tensor none;
     const struct decode_work *w = arg;
     const struct attention_decode *a = w->a;
-    int64_t group = a->h / a->hk, first = part_i % w->parts * w->each,
-            bh = part_i / w->parts * group + first;
+    int64_t group = a->h / a->hk, first = task_i % w->tasks * w->each,
+            bh = task_i / w->tasks * group + first;
     struct head x = head_of(&a->qkv, &none, &none, NULL, bh, &w->shape);
     decode_heads(&x, w->shape.row.head, min_i64(w->each, group - first),
                  (float *)a->out.data + bh * a->d, (float *)(void *)w->cpu->scratch[thread_i]);
@@ -328,9 +328,9 @@ void CPU_FN(attention_decode)(const struct cpu *cpu, const struct attention_deco
     struct decode_work w = {.cpu = cpu, .a = a, .shape = SHAPE_OF(a)};
     ASSERTF((size_t)row_bytes <= CPU_SCRATCH_BYTES, "%lld tokens", (long long)a->t);
     w.each = min_i64(min_i64(group, DECODE_HEADS), (int64_t)CPU_SCRATCH_BYTES / row_bytes);
-    /* a head's sums do not depend on its part, so this cut may depend on the number of threads */
-    while (w.each > 1 && a->b * a->hk * cpu_parts(group, w.each) < wanted)
+    /* a head's sums do not depend on its task, so this cut may depend on the number of threads */
+    while (w.each > 1 && a->b * a->hk * cpu_ranges(group, w.each) < wanted)
         w.each--;
-    w.parts = cpu_parts(group, w.each);
-    thread_pool_run(cpu->pool, cpu_parts(a->b * a->hk * w.parts, 1), decode_part, &w);
+    w.tasks = cpu_ranges(group, w.each);
+    thread_pool_run(cpu->pool, cpu_ranges(a->b * a->hk * w.tasks, 1), decode_task, &w);
 }

@@ -4,7 +4,7 @@
 #include "kernels/cpu.h"
 #include "kernels/philox_cpu.h"
 
-#define PART_ELEMS 16384
+#define RANGE_ELEMS 16384
 #define TILE_ELEMS 256
 
 struct row {
@@ -45,22 +45,22 @@ static void branch_add_tile(const struct branch_add *a, int64_t row, int64_t c, 
         add_plain(&r, n);
 }
 
-static int64_t part_rows(const struct branch_add *a)
+static int64_t range_rows(const struct branch_add *a)
 {
-    return a->c < PART_ELEMS ? PART_ELEMS / a->c : 1;
+    return a->c < RANGE_ELEMS ? RANGE_ELEMS / a->c : 1;
 }
 
-static void branch_add_part(void *arg, int part_i, int thread_i)
+static void branch_add_range(void *arg, int range_i, int thread_i)
 {
     (void)thread_i;
     const struct branch_add *a = arg;
-    int64_t rows = part_rows(a), end = cpu_part_end(a->n, rows, part_i);
-    for (int64_t row = part_i * rows; row < end; row++)
+    int64_t rows = range_rows(a), end = cpu_range_end(a->n, rows, range_i);
+    for (int64_t row = range_i * rows; row < end; row++)
         for (int64_t c = 0; c < a->c; c += TILE_ELEMS)
             branch_add_tile(a, row, c, a->c - c < TILE_ELEMS ? a->c - c : TILE_ELEMS);
 }
 
 void CPU_FN(branch_add)(const struct cpu *cpu, const struct branch_add *a)
 {
-    thread_pool_run(cpu->pool, cpu_parts(a->n, part_rows(a)), branch_add_part, (void *)a);
+    thread_pool_run(cpu->pool, cpu_ranges(a->n, range_rows(a)), branch_add_range, (void *)a);
 }

@@ -9,7 +9,7 @@ constexpr int WARPS = 8, WIDTH = 4, AHEAD = 4;
 constexpr int64_t RUN_LEAST = 64, RUNS_MOST = 512;
 
 template <typename T, int W>
-__global__ void column_runs(float *part, const T *x, int64_t n, int64_t c, int64_t stride,
+__global__ void column_runs(float *partial, const T *x, int64_t n, int64_t c, int64_t stride,
                             int64_t run)
 {
     __align__(16) __shared__ float all[WARPS][WARP * W];
@@ -35,7 +35,7 @@ __global__ void column_runs(float *part, const T *x, int64_t n, int64_t c, int64
         float whole = 0;
         for (int w = 0; w < WARPS; w++)
             whole += all[w][at];
-        part[blockIdx.x * c + block + at] = whole;
+        partial[blockIdx.x * c + block + at] = whole;
     }
 }
 
@@ -43,23 +43,23 @@ __global__ void column_runs(float *part, const T *x, int64_t n, int64_t c, int64
  * reason of block_sum (common.cuh). */
 __device__ inline float over_warps(float x)
 {
-    __shared__ float part[WARPS][WARP];
+    __shared__ float partial[WARPS][WARP];
     int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    part[warp][lane] = x;
+    partial[warp][lane] = x;
     __syncthreads();
     float sum = 0;
     for (int w = 0; w < WARPS; w++)
-        sum += part[w][lane];
+        sum += partial[w][lane];
     return sum;
 }
 
-static __global__ void column_parts(float *out, const float *part, int64_t parts_n, int64_t c,
-                                    bool accumulate)
+static __global__ void column_partials(float *out, const float *partial, int64_t partials_n,
+                                       int64_t c, bool accumulate)
 {
     int64_t column = (int64_t)blockIdx.x * WARP + threadIdx.x % WARP;
     float sum = 0;
-    for (int64_t i = threadIdx.x / WARP; i < parts_n && column < c; i += WARPS)
-        sum += part[i * c + column];
+    for (int64_t i = threadIdx.x / WARP; i < partials_n && column < c; i += WARPS)
+        sum += partial[i * c + column];
     sum = over_warps(sum);
     if (threadIdx.x < WARP && column < c)
         out[column] = accumulate ? out[column] + sum : sum;
@@ -70,12 +70,12 @@ extern "C" int column_sum_cuda(const struct cuda *cuda, const struct column_sum 
     int64_t run = ceil_div(a->n, RUNS_MOST) > RUN_LEAST ? ceil_div(a->n, RUNS_MOST) : RUN_LEAST,
             runs = ceil_div(a->n, run);
     int64_t columns = ceil_div(a->c, WARP);
-    float *part = (float *)cuda->scratch;
+    float *partial = (float *)cuda->scratch;
     if (a->out.dtype != DTYPE_F32)
         return CUDA_REFUSAL_DTYPE;
     if (columns > 65535)
         return CUDA_REFUSAL_SHAPE;
-    if ((size_t)(runs * a->c) * sizeof *part > cuda->scratch_bytes)
+    if ((size_t)(runs * a->c) * sizeof *partial > cuda->scratch_bytes)
         return CUDA_REFUSAL_SCRATCH;
     if (runs > 0)
         CUDA_TRY(cuda_floats(a->x.dtype, [&](auto t) {
@@ -84,11 +84,11 @@ extern "C" int column_sum_cuda(const struct cuda *cuda, const struct column_sum 
                            (uintptr_t)a->x.data % (WIDTH * sizeof(T)) == 0;
             dim3 grid((unsigned)runs, (unsigned)(is_wide ? ceil_div(columns, WIDTH) : columns));
             return cuda_launch(is_wide ? column_runs<T, WIDTH> : column_runs<T, 1>, grid,
-                               WARPS * WARP, 0, cuda->stream, part, (const T *)a->x.data, a->n,
+                               WARPS * WARP, 0, cuda->stream, partial, (const T *)a->x.data, a->n,
                                a->c, a->stride, run);
         }));
-    return cuda_launch(column_parts, (unsigned)columns, WARPS * WARP, 0, cuda->stream,
-                       (float *)a->out.data, (const float *)part, runs, a->c, a->accumulate);
+    return cuda_launch(column_partials, (unsigned)columns, WARPS * WARP, 0, cuda->stream,
+                       (float *)a->out.data, (const float *)partial, runs, a->c, a->accumulate);
 }
 
 /* A thread adds to one column of every gridDim.y-th row. */

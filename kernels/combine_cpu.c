@@ -5,7 +5,7 @@
 
 #include "kernels/cpu.h"
 
-#define PART_ELEMS 65536
+#define RANGE_ELEMS 65536
 
 static bool is_pair(const struct combine *a)
 {
@@ -23,24 +23,24 @@ static void add_pair(float *out, const float *x, const float *y, int64_t n)
         out[i] = x[i] + y[i];
 }
 
-static void combine_part(void *arg, int part_i, int thread_i)
+static void combine_range(void *arg, int range_i, int thread_i)
 {
     (void)thread_i;
     const struct combine *a = arg;
-    int64_t i = (int64_t)part_i * PART_ELEMS;
-    struct combine part = *a;
-    part.out = tensor_at(a->out, i);
-    part.in = tensor_at(a->in, i);
-    part.own = tensor_at(a->own, i);
-    part.elems = cpu_part_end(a->elems, PART_ELEMS, part_i) - i;
+    int64_t i = (int64_t)range_i * RANGE_ELEMS;
+    struct combine range = *a;
+    range.out = tensor_at(a->out, i);
+    range.in = tensor_at(a->in, i);
+    range.own = tensor_at(a->own, i);
+    range.elems = cpu_range_end(a->elems, RANGE_ELEMS, range_i) - i;
     if (is_pair(a)) /* the source that is not own */
-        add_pair(part.out.data, part.own.data, tensor_at(part.in, (1 - a->own_i) * a->stride).data,
-                 part.elems);
+        add_pair(range.out.data, range.own.data,
+                 tensor_at(range.in, (1 - a->own_i) * a->stride).data, range.elems);
     else
-        combine_plain(NULL, &part);
+        combine_plain(NULL, &range);
 }
 
 void CPU_FN(combine)(const struct cpu *cpu, const struct combine *a)
 {
-    thread_pool_run(cpu->pool, cpu_parts(a->elems, PART_ELEMS), combine_part, (void *)a);
+    thread_pool_run(cpu->pool, cpu_ranges(a->elems, RANGE_ELEMS), combine_range, (void *)a);
 }

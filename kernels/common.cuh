@@ -317,26 +317,26 @@ __device__ static inline float warp_max(float x)
  * not be reproducible. */
 template <typename T> __device__ inline T block_sum(T x)
 {
-    __shared__ T part[WARP];
+    __shared__ T partial[WARP];
     int warps_n = (int)blockDim.x / WARP;
     x = warp_sum(x);
     if (threadIdx.x % WARP == 0)
-        part[threadIdx.x / WARP] = x;
+        partial[threadIdx.x / WARP] = x;
     __syncthreads();
-    T sum = warp_sum((int)(threadIdx.x % WARP) < warps_n ? part[threadIdx.x % WARP] : (T)0);
+    T sum = warp_sum((int)(threadIdx.x % WARP) < warps_n ? partial[threadIdx.x % WARP] : (T)0);
     __syncthreads();
     return sum;
 }
 __device__ inline float block_max(float x)
 {
-    __shared__ float part[WARP];
+    __shared__ float partial[WARP];
     int warps_n = (int)blockDim.x / WARP;
     x = warp_max(x);
     if (threadIdx.x % WARP == 0)
-        part[threadIdx.x / WARP] = x;
+        partial[threadIdx.x / WARP] = x;
     __syncthreads();
     float max =
-        warp_max((int)(threadIdx.x % WARP) < warps_n ? part[threadIdx.x % WARP] : -INFINITY);
+        warp_max((int)(threadIdx.x % WARP) < warps_n ? partial[threadIdx.x % WARP] : -INFINITY);
     __syncthreads();
     return max;
 }

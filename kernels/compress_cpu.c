@@ -8,7 +8,7 @@
 
 #include "kernels/cpu.h"
 
-#define PART_BLOCKS 128
+#define RANGE_BLOCKS 128
 #define BITS_INFINITE 0x7f800000
 
 /* Writes the values y of a block, padded with zeros; returns the bits of the greatest magnitude. */
@@ -53,14 +53,14 @@ static void compress_block(float *restrict y, int32_t most_bits, uint8_t *restri
     memcpy(out + 4, q, sizeof q);
 }
 
-static void compress_part(void *arg, int part_i, int thread_i)
+static void compress_range(void *arg, int range_i, int thread_i)
 {
     (void)thread_i;
     const struct compress *a = arg;
     float *residual = a->residual.data, y[COMPRESS_BLOCK];
-    int64_t blocks_n = cpu_parts(a->n, COMPRESS_BLOCK);
-    for (int64_t b = (int64_t)part_i * PART_BLOCKS; b < cpu_part_end(blocks_n, PART_BLOCKS, part_i);
-         b++) {
+    int64_t blocks_n = cpu_ranges(a->n, COMPRESS_BLOCK);
+    for (int64_t b = (int64_t)range_i * RANGE_BLOCKS;
+         b < cpu_range_end(blocks_n, RANGE_BLOCKS, range_i); b++) {
         int64_t first = b * COMPRESS_BLOCK,
                 n = a->n - first < COMPRESS_BLOCK ? a->n - first : COMPRESS_BLOCK;
         uint8_t *out = (uint8_t *)a->packed.data + b * COMPRESS_BLOCK_BYTES;
@@ -74,8 +74,8 @@ static void compress_part(void *arg, int part_i, int thread_i)
 
 void CPU_FN(compress)(const struct cpu *cpu, const struct compress *a)
 {
-    thread_pool_run(cpu->pool, cpu_parts(cpu_parts(a->n, COMPRESS_BLOCK), PART_BLOCKS),
-                    compress_part, (void *)a);
+    thread_pool_run(cpu->pool, cpu_ranges(cpu_ranges(a->n, COMPRESS_BLOCK), RANGE_BLOCKS),
+                    compress_range, (void *)a);
 }
 
 static void expand_block(const uint8_t *restrict block, float *restrict y)
@@ -88,13 +88,13 @@ static void expand_block(const uint8_t *restrict block, float *restrict y)
         y[i] = scale * (float)q[i];
 }
 
-static void expand_part(void *arg, int part_i, int thread_i)
+static void expand_range(void *arg, int range_i, int thread_i)
 {
     (void)thread_i;
     const struct expand *a = arg;
-    int64_t blocks_n = cpu_parts(a->n, COMPRESS_BLOCK);
-    for (int64_t b = (int64_t)part_i * PART_BLOCKS; b < cpu_part_end(blocks_n, PART_BLOCKS, part_i);
-         b++) {
+    int64_t blocks_n = cpu_ranges(a->n, COMPRESS_BLOCK);
+    for (int64_t b = (int64_t)range_i * RANGE_BLOCKS;
+         b < cpu_range_end(blocks_n, RANGE_BLOCKS, range_i); b++) {
         int64_t first = b * COMPRESS_BLOCK,
                 n = a->n - first < COMPRESS_BLOCK ? a->n - first : COMPRESS_BLOCK;
         float *out = (float *)a->y.data + first, y[COMPRESS_BLOCK];
@@ -107,6 +107,6 @@ static void expand_part(void *arg, int part_i, int thread_i)
 
 void CPU_FN(expand)(const struct cpu *cpu, const struct expand *a)
 {
-    thread_pool_run(cpu->pool, cpu_parts(cpu_parts(a->n, COMPRESS_BLOCK), PART_BLOCKS), expand_part,
-                    (void *)a);
+    thread_pool_run(cpu->pool, cpu_ranges(cpu_ranges(a->n, COMPRESS_BLOCK), RANGE_BLOCKS),
+                    expand_range, (void *)a);
 }

@@ -28,18 +28,18 @@ struct cpu {
     char *shared;                   /* CPU_SHARED_BYTES */
 };
 
-/* cpu_parts — returns the number of parts of `each` elements that cover n elements. */
-static inline int cpu_parts(int64_t n, int64_t each)
+/* cpu_ranges — returns the number of ranges of `each` elements that cover n elements. */
+static inline int cpu_ranges(int64_t n, int64_t each)
 {
-    int64_t parts = n / each + (n % each != 0);
-    ASSERTF(parts <= INT32_MAX, "%lld by %lld", (long long)n, (long long)each);
-    return (int)parts;
+    int64_t ranges = n / each + (n % each != 0);
+    ASSERTF(ranges <= INT32_MAX, "%lld by %lld", (long long)n, (long long)each);
+    return (int)ranges;
 }
 
-/* cpu_part_end — returns the end of part part_i; each part but the last has `each` elements. */
-static inline int64_t cpu_part_end(int64_t n, int64_t each, int part_i)
+/* cpu_range_end — returns the end of range range_i; each range but the last has `each` elements. */
+static inline int64_t cpu_range_end(int64_t n, int64_t each, int range_i)
 {
-    int64_t first = part_i * each;
+    int64_t first = range_i * each;
     return n - first < each ? n : first + each;
 }
 

@@ -5,7 +5,7 @@
 #include "kernels/philox_cpu.h"
 #include "kernels/vec_cpu.h"
 
-#define PART_ELEMS 16384
+#define RANGE_ELEMS 16384
 #define TILE_ELEMS 256
 
 typedef uint32_t vecu __attribute__((vector_size(VEC_W * 4)));
@@ -33,25 +33,25 @@ static void dropout_tile(float *y, const float *x, const uint32_t *words, int64_
     }
 }
 
-static void dropout_part(void *arg, int part_i, int thread_i)
+static void dropout_range(void *arg, int range_i, int thread_i)
 {
     (void)thread_i;
     const struct drop *a = arg;
     uint32_t words[TILE_ELEMS] = {0};
     struct philox p = philox_of(a->dropout.seed, a->dropout.stream);
-    int64_t end = cpu_part_end(a->n, PART_ELEMS, part_i);
-    for (int64_t i = (int64_t)part_i * PART_ELEMS; i < end; i += TILE_ELEMS) {
+    int64_t end = cpu_range_end(a->n, RANGE_ELEMS, range_i);
+    for (int64_t i = (int64_t)range_i * RANGE_ELEMS; i < end; i += TILE_ELEMS) {
         int64_t n = end - i < TILE_ELEMS ? end - i : TILE_ELEMS;
         philox_fill(&p, a->dropout.offset + (uint64_t)i, n, words);
         dropout_tile((float *)a->y.data + i, (const float *)a->x.data + i, words, n, &a->dropout);
     }
 }
 
-static void dropout_copy_part(void *arg, int part_i, int thread_i)
+static void dropout_copy_range(void *arg, int range_i, int thread_i)
 {
     (void)thread_i;
     const struct drop *a = arg;
-    int64_t i = (int64_t)part_i * PART_ELEMS, n = cpu_part_end(a->n, PART_ELEMS, part_i) - i;
+    int64_t i = (int64_t)range_i * RANGE_ELEMS, n = cpu_range_end(a->n, RANGE_ELEMS, range_i) - i;
     memcpy((float *)a->y.data + i, (const float *)a->x.data + i, (size_t)n * sizeof(float));
 }
 
@@ -59,6 +59,6 @@ void CPU_FN(drop)(const struct cpu *cpu, const struct drop *a)
 {
     if (a->dropout.p <= 0 && a->y.data == a->x.data)
         return;
-    thread_pool_fn *part = a->dropout.p > 0 ? dropout_part : dropout_copy_part;
-    thread_pool_run(cpu->pool, cpu_parts(a->n, PART_ELEMS), part, (void *)a);
+    thread_pool_fn *range = a->dropout.p > 0 ? dropout_range : dropout_copy_range;
+    thread_pool_run(cpu->pool, cpu_ranges(a->n, RANGE_ELEMS), range, (void *)a);
 }

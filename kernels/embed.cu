@@ -30,9 +30,9 @@ __device__ static inline int32_t row_of(const struct own_rows &own, int32_t toke
     return token >= own.first && token - own.first < own.n ? token - own.first : -1;
 }
 
-/* PART: the table has some rows of the vocabulary. The kernel for a whole table needs fewer
+/* SHARD: the table has some rows of the vocabulary. The kernel for a whole table needs fewer
  * registers. */
-template <typename T, int W, bool PART>
+template <typename T, int W, bool SHARD>
 __global__ void embed_fwd_wide(T *x, const int32_t *tokens, const T *wte, const T *wpe, int64_t n,
                                int64_t t, int64_t c, struct drop_args drop, struct own_rows own)
 {
@@ -40,8 +40,8 @@ __global__ void embed_fwd_wide(T *x, const int32_t *tokens, const T *wte, const 
     for (int64_t i = thread_first(); i < n * groups; i += thread_step()) {
         int64_t row = i / groups, at = i % groups * W;
         float a[W] = {}, b[W] = {}, factor[W];
-        int32_t from = PART ? row_of(own, tokens[row]) : tokens[row];
-        if (!PART || from >= 0)
+        int32_t from = SHARD ? row_of(own, tokens[row]) : tokens[row];
+        if (!SHARD || from >= 0)
             load_n(a, wte + from * c + at);
         if (wpe)
             load_n(b, wpe + row % t * c + at);

@@ -18,7 +18,7 @@ struct embed_fwd {
     int64_t first, rows;
 };
 
-/* embed_row — returns the row of the table for a token; -1: the token is in another part of the
+/* embed_row — returns the row of the table for a token; -1: the token is in another shard of the
  * vocabulary. */
 static inline int64_t embed_row(int32_t token, int64_t first, int64_t rows)
 {

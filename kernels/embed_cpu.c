@@ -6,8 +6,8 @@
 #include "kernels/philox_cpu.h"
 #include "kernels/vec_cpu.h"
 
-#define PART_ROWS 16
-#define PART_COLUMNS 128
+#define RANGE_ROWS 16
+#define RANGE_COLUMNS 128
 
 /* Returns the factors of row n, columns c … c+width-1; NULL: dropout is off. */
 static const float *embed_factors(const struct dropout *d, int64_t first, int64_t width,
@@ -47,21 +47,21 @@ static void embed_row_fwd(float *x, const float *te, const float *pe, int64_t n)
         memset(x, 0, (size_t)n * sizeof *x);
 }
 
-static void embed_fwd_part(void *arg, int part_i, int thread_i)
+static void embed_fwd_range(void *arg, int range_i, int thread_i)
 {
     (void)thread_i;
     const struct embed_fwd *a = arg;
     const int32_t *tokens = a->tokens.data;
-    float factors[PART_COLUMNS];
-    int64_t end = cpu_part_end(a->n, PART_ROWS, part_i);
-    for (int64_t n = (int64_t)part_i * PART_ROWS; n < end; n++) {
+    float factors[RANGE_COLUMNS];
+    int64_t end = cpu_range_end(a->n, RANGE_ROWS, range_i);
+    for (int64_t n = (int64_t)range_i * RANGE_ROWS; n < end; n++) {
         float *x = (float *)a->x.data + n * a->c;
         const float *wte = a->wte.data, *wpe = a->wpe.data;
         int64_t row = embed_row(tokens[n], a->first, a->rows);
         embed_row_fwd(x, row < 0 ? NULL : wte + row * a->c, wpe ? wpe + n % a->t * a->c : NULL,
                       a->c);
-        for (int64_t c = 0; c < a->c && a->dropout.p > 0; c += PART_COLUMNS) {
-            int64_t width = a->c - c < PART_COLUMNS ? a->c - c : PART_COLUMNS;
+        for (int64_t c = 0; c < a->c && a->dropout.p > 0; c += RANGE_COLUMNS) {
+            int64_t width = a->c - c < RANGE_COLUMNS ? a->c - c : RANGE_COLUMNS;
             const float *factor = embed_factors(&a->dropout, n * a->c + c, width, factors);
             for (int64_t i = 0; i < width; i++)
                 x[c + i] = factor[i] == 0 ? 0 : x[c + i] * factor[i];
@@ -71,18 +71,18 @@ static void embed_fwd_part(void *arg, int part_i, int thread_i)
 
 void CPU_FN(embed_fwd)(const struct cpu *cpu, const struct embed_fwd *a)
 {
-    thread_pool_run(cpu->pool, cpu_parts(a->n, PART_ROWS), embed_fwd_part, (void *)a);
+    thread_pool_run(cpu->pool, cpu_ranges(a->n, RANGE_ROWS), embed_fwd_range, (void *)a);
 }
 
-static void embed_bwd_tokens(void *arg, int part_i, int thread_i)
+static void embed_bwd_tokens(void *arg, int range_i, int thread_i)
 {
     (void)thread_i;
     const struct embed_bwd *a = arg;
     const int32_t *tokens = a->tokens.data;
-    float *dwte = a->dwte.data, factors[PART_COLUMNS];
+    float *dwte = a->dwte.data, factors[RANGE_COLUMNS];
     const float *dx = a->dx.data;
-    int64_t c = (int64_t)part_i * PART_COLUMNS,
-            width = cpu_part_end(a->c, PART_COLUMNS, part_i) - c;
+    int64_t c = (int64_t)range_i * RANGE_COLUMNS,
+            width = cpu_range_end(a->c, RANGE_COLUMNS, range_i) - c;
     for (int64_t n = 0; n < a->n; n++) {
         int64_t row = embed_row(tokens[n], a->first, a->rows),
                 next = n + 8 < a->n ? embed_row(tokens[n + 8], a->first, a->rows) : -1;
@@ -95,20 +95,20 @@ static void embed_bwd_tokens(void *arg, int part_i, int thread_i)
     }
 }
 
-/* Sums the positions t of a part: the samples' rows one after the other. */
-static void embed_bwd_positions(void *arg, int part_i, int thread_i)
+/* Sums the positions t of a range: the samples' rows one after the other. */
+static void embed_bwd_positions(void *arg, int range_i, int thread_i)
 {
     (void)thread_i;
     const struct embed_bwd *a = arg;
-    float *dwpe = a->dwpe.data, factors[PART_COLUMNS];
+    float *dwpe = a->dwpe.data, factors[RANGE_COLUMNS];
     const float *dx = a->dx.data;
-    int64_t end = cpu_part_end(a->context, PART_ROWS, part_i);
-    for (int64_t t = (int64_t)part_i * PART_ROWS; t < end; t++) {
+    int64_t end = cpu_range_end(a->context, RANGE_ROWS, range_i);
+    for (int64_t t = (int64_t)range_i * RANGE_ROWS; t < end; t++) {
         if (!a->accumulate)
             memset(dwpe + t * a->c, 0, (size_t)a->c * sizeof *dwpe);
         for (int64_t n = t; n < a->n && t < a->t; n += a->t)
-            for (int64_t c = 0; c < a->c; c += PART_COLUMNS) {
-                int64_t width = a->c - c < PART_COLUMNS ? a->c - c : PART_COLUMNS;
+            for (int64_t c = 0; c < a->c; c += RANGE_COLUMNS) {
+                int64_t width = a->c - c < RANGE_COLUMNS ? a->c - c : RANGE_COLUMNS;
                 const float *factor = embed_factors(&a->dropout, n * a->c + c, width, factors);
                 embed_add(dwpe + t * a->c + c, dx + n * a->c + c, factor, width);
             }
@@ -118,8 +118,8 @@ static void embed_bwd_positions(void *arg, int part_i, int thread_i)
 void CPU_FN(embed_bwd)(const struct cpu *cpu, const struct embed_bwd *a)
 {
     if (a->dwte.data)
-        thread_pool_run(cpu->pool, cpu_parts(a->c, PART_COLUMNS), embed_bwd_tokens, (void *)a);
+        thread_pool_run(cpu->pool, cpu_ranges(a->c, RANGE_COLUMNS), embed_bwd_tokens, (void *)a);
     if (a->dwpe.data)
-        thread_pool_run(cpu->pool, cpu_parts(a->context, PART_ROWS), embed_bwd_positions,
+        thread_pool_run(cpu->pool, cpu_ranges(a->context, RANGE_ROWS), embed_bwd_positions,
                         (void *)a);
 }

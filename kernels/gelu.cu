@@ -74,7 +74,7 @@ extern "C" int gelu_fwd_cuda(const struct cuda *cuda, const struct gelu_fwd *a)
         using T = decltype(t);
         return cuda_wide<T>(all_aligned<T>(a->n, {a->y.data, a->x.data}), [&](auto w) {
             constexpr int W = decltype(w)::value;
-            return cuda_pieces(a->n, [&](int64_t first, int n) {
+            return cuda_ranges(a->n, [&](int64_t first, int n) {
                 return cuda_launch(a->kind == GELU_KIND_ERF ? gelu_fwd_wide<T, W, GELU_KIND_ERF>
                                                             : gelu_fwd_wide<T, W, GELU_KIND_TANH>,
                                    cuda_blocks(cuda, n / W, THREADS), THREADS, 0, cuda->stream,
@@ -90,7 +90,7 @@ extern "C" int gelu_bwd_cuda(const struct cuda *cuda, const struct gelu_bwd *a)
         using T = decltype(t);
         return cuda_wide<T>(all_aligned<T>(a->n, {a->dx.data, a->dy.data, a->x.data}), [&](auto w) {
             constexpr int W = decltype(w)::value;
-            return cuda_pieces(a->n, [&](int64_t first, int n) {
+            return cuda_ranges(a->n, [&](int64_t first, int n) {
                 return cuda_launch(a->kind == GELU_KIND_ERF ? gelu_bwd_wide<T, W, GELU_KIND_ERF>
                                                             : gelu_bwd_wide<T, W, GELU_KIND_TANH>,
                                    cuda_blocks(cuda, n / W, THREADS), THREADS, 0, cuda->stream,

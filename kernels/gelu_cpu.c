@@ -1,11 +1,11 @@
-/* gelu_cpu — fast GELU and its gradient, at the speed of memory: each task processes a part of the
+/* gelu_cpu — fast GELU and its gradient, at the speed of memory: each task processes a range of the
  * elements. */
 #include "kernels/gelu.h"
 
 #include "kernels/cpu.h"
 #include "kernels/vec_cpu.h"
 
-#define PART_ELEMS 32768
+#define RANGE_ELEMS 32768
 
 /* The density's exponential, and Φ(x) made of it (gelu.h): for x > 0 it is 1 - Φ(-x). */
 struct normal {
@@ -42,39 +42,39 @@ static inline __attribute__((always_inline)) void fwd_vecs(float *y, const float
         vec_store_n(y + i, (int)(end - i), gelu(vec_load_n(x + i, (int)(end - i))));
 }
 
-static void gelu_fwd_part(void *arg, int part_i, int thread_i)
+static void gelu_fwd_range(void *arg, int range_i, int thread_i)
 {
     (void)thread_i;
     const struct gelu_fwd *a = arg;
     const int64_t step = (int64_t)VEC_SOME * VEC_W;
     float *y = a->y.data;
     const float *x = a->x.data;
-    int64_t i = (int64_t)part_i * PART_ELEMS, end = cpu_part_end(a->n, PART_ELEMS, part_i);
+    int64_t i = (int64_t)range_i * RANGE_ELEMS, end = cpu_range_end(a->n, RANGE_ELEMS, range_i);
     for (; i + step <= end; i += step)
         vec_gelu_some(y + i, x + i, VEC_SOME);
     fwd_vecs(y, x, i, end, vec_gelu);
 }
 
-static void erf_fwd_part(void *arg, int part_i, int thread_i)
+static void erf_fwd_range(void *arg, int range_i, int thread_i)
 {
     (void)thread_i;
     const struct gelu_fwd *a = arg;
-    fwd_vecs(a->y.data, a->x.data, (int64_t)part_i * PART_ELEMS,
-             cpu_part_end(a->n, PART_ELEMS, part_i), erf_gelu);
+    fwd_vecs(a->y.data, a->x.data, (int64_t)range_i * RANGE_ELEMS,
+             cpu_range_end(a->n, RANGE_ELEMS, range_i), erf_gelu);
 }
 
 void CPU_FN(gelu_fwd)(const struct cpu *cpu, const struct gelu_fwd *a)
 {
-    thread_pool_run(cpu->pool, cpu_parts(a->n, PART_ELEMS),
-                    a->kind == GELU_KIND_ERF ? erf_fwd_part : gelu_fwd_part, (void *)a);
+    thread_pool_run(cpu->pool, cpu_ranges(a->n, RANGE_ELEMS),
+                    a->kind == GELU_KIND_ERF ? erf_fwd_range : gelu_fwd_range, (void *)a);
 }
 
-static inline __attribute__((always_inline)) void bwd_part(const struct gelu_bwd *a, int part_i,
-                                                           vec gelu_grad(vec))
+static inline __attribute__((always_inline)) void bwd_range(const struct gelu_bwd *a, int range_i,
+                                                            vec gelu_grad(vec))
 {
     float *dx = a->dx.data;
     const float *dy = a->dy.data, *x = a->x.data;
-    int64_t i = (int64_t)part_i * PART_ELEMS, end = cpu_part_end(a->n, PART_ELEMS, part_i);
+    int64_t i = (int64_t)range_i * RANGE_ELEMS, end = cpu_range_end(a->n, RANGE_ELEMS, range_i);
     for (; i + VEC_W <= end; i += VEC_W)
         vec_store(dx + i, vec_load(dy + i) * gelu_grad(vec_load(x + i)));
     if (i < end) {
@@ -83,20 +83,20 @@ static inline __attribute__((always_inline)) void bwd_part(const struct gelu_bwd
     }
 }
 
-static void gelu_bwd_part(void *arg, int part_i, int thread_i)
+static void gelu_bwd_range(void *arg, int range_i, int thread_i)
 {
     (void)thread_i;
-    bwd_part(arg, part_i, vec_gelu_grad);
+    bwd_range(arg, range_i, vec_gelu_grad);
 }
 
-static void erf_bwd_part(void *arg, int part_i, int thread_i)
+static void erf_bwd_range(void *arg, int range_i, int thread_i)
 {
     (void)thread_i;
-    bwd_part(arg, part_i, erf_gelu_grad);
+    bwd_range(arg, range_i, erf_gelu_grad);
 }
 
 void CPU_FN(gelu_bwd)(const struct cpu *cpu, const struct gelu_bwd *a)
 {
-    thread_pool_run(cpu->pool, cpu_parts(a->n, PART_ELEMS),
-                    a->kind == GELU_KIND_ERF ? erf_bwd_part : gelu_bwd_part, (void *)a);
+    thread_pool_run(cpu->pool, cpu_ranges(a->n, RANGE_ELEMS),
+                    a->kind == GELU_KIND_ERF ? erf_bwd_range : gelu_bwd_range, (void *)a);
 }

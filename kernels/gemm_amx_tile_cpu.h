@@ -53,24 +53,24 @@ static inline __attribute__((always_inline)) void gemm_block(const char *a, cons
 /* The six products of one block of k. From one to the next only one side's tiles change. A tile is
  * loaded right after its last use, two products before its next use, so its lines have time to
  * come. */
-#define GEMM_LOAD_A0(part) _tile_loadd(4, a + (part)*GEMM_PART, 64)
-#define GEMM_LOAD_A1(part) _tile_loadd(5, a + (part)*GEMM_PART + GEMM_TILE, 64)
-#define GEMM_LOAD_B0(part) _tile_loadd(6, b + (part)*GEMM_PART, 64)
-#define GEMM_LOAD_B1(part) _tile_loadd(7, b + (part)*GEMM_PART + GEMM_TILE, 64)
-#define GEMM_THEN_A(part)    \
+#define GEMM_LOAD_A0(term) _tile_loadd(4, a + (term)*GEMM_TERM, 64)
+#define GEMM_LOAD_A1(term) _tile_loadd(5, a + (term)*GEMM_TERM + GEMM_TILE, 64)
+#define GEMM_LOAD_B0(term) _tile_loadd(6, b + (term)*GEMM_TERM, 64)
+#define GEMM_LOAD_B1(term) _tile_loadd(7, b + (term)*GEMM_TERM + GEMM_TILE, 64)
+#define GEMM_THEN_A(term)    \
     _tile_dpbf16ps(0, 4, 6); \
     _tile_dpbf16ps(1, 4, 7); \
-    GEMM_LOAD_A0(part);      \
+    GEMM_LOAD_A0(term);      \
     _tile_dpbf16ps(2, 5, 6); \
     _tile_dpbf16ps(3, 5, 7); \
-    GEMM_LOAD_A1(part)
-#define GEMM_THEN_B(part)    \
+    GEMM_LOAD_A1(term)
+#define GEMM_THEN_B(term)    \
     _tile_dpbf16ps(0, 4, 6); \
     _tile_dpbf16ps(2, 5, 6); \
-    GEMM_LOAD_B0(part);      \
+    GEMM_LOAD_B0(term);      \
     _tile_dpbf16ps(1, 4, 7); \
     _tile_dpbf16ps(3, 5, 7); \
-    GEMM_LOAD_B1(part)
+    GEMM_LOAD_B1(term)
 
 /* gemm_block_first — loads the first tiles of the first block of k. */
 static inline __attribute__((always_inline)) void gemm_block_first(const char *a, const char *b)

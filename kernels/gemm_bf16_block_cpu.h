@@ -8,8 +8,8 @@
  * exact: x = h + m + l: h the nearest (halves away from zero), m the remainder of h cut to 8 bits,
  * l the rest.
  *
- * A packed block is 32 of the outer index (rows of A, columns of B) by 32 of k: the parts h, m and
- * l (or one part), each two tiles of 16 rows of 64 bytes. A row of an A tile is one m, a row of a B
+ * A packed block is 32 of the outer index (rows of A, columns of B) by 32 of k: the terms h, m and
+ * l (or one term), each two tiles of 16 rows of 64 bytes. A row of an A tile is one m, a row of a B
  * tile one k. Dword j of a row holds k and k+16, of k = j in A and of column j in B. Any pairing of
  * k is right when both sides agree, and this one needs no shuffle. Beyond the matrix there are
  * zeros. */
@@ -21,13 +21,13 @@
 #define GEMM_NR 32   /* columns of a panel of B, and rows of a block of A */
 #define GEMM_STEP 32 /* k of a block */
 #define GEMM_TILE 1024
-#define GEMM_PART (2 * GEMM_TILE)
+#define GEMM_TERM (2 * GEMM_TILE)
 #ifdef CPU_BF16
-#define GEMM_PARTS 1
+#define GEMM_TERMS 1
 #else
-#define GEMM_PARTS 3
+#define GEMM_TERMS 3
 #endif
-#define GEMM_BLOCK (GEMM_PARTS * GEMM_PART)
+#define GEMM_BLOCK (GEMM_TERMS * GEMM_TERM)
 
 #ifdef CPU_BF16
 #define GEMM_SLOTS 3 /* calls of gemm_fetch during one block */
@@ -35,16 +35,16 @@
 #define GEMM_SLOTS 6
 #endif
 
-/* The next memory to prefetch, in pieces between the products: a burst would occupy the fill
- * buffers that loads of tiles need. A piece is 128 bytes. 32 pieces lie `step` bytes apart, then
- * the next 32 `block_step` bytes on. */
+/* The next memory to prefetch, two cache lines at a time between the products: a burst would occupy
+ * the fill buffers that loads of tiles need. 32 pairs of lines lie `step` bytes apart, then the
+ * next 32 `block_step` bytes on. */
 struct gemm_fetch {
     uintptr_t at;
     int64_t step, block_step, left;
-    int row_i, each; /* each: pieces during one block */
+    int row_i, each; /* each: pairs during one block */
 };
 
-static inline __attribute__((always_inline)) void gemm_fetch_piece(struct gemm_fetch *f)
+static inline __attribute__((always_inline)) void gemm_fetch_lines(struct gemm_fetch *f)
 {
     uintptr_t at = f->at + (uintptr_t)(f->row_i * f->step);
     __builtin_prefetch((const void *)at, 0, 2);
@@ -58,7 +58,7 @@ static inline __attribute__((always_inline)) void gemm_fetch(struct gemm_fetch *
 {
     if (f && f->left > 0)
         for (int i = slot; i < f->each; i += GEMM_SLOTS)
-            gemm_fetch_piece(f);
+            gemm_fetch_lines(f);
 }
 
 #endif

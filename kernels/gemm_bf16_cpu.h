@@ -3,10 +3,10 @@
  *
  * Included by matmul_cpu.c in place of gemm_cpu.h at the level `amx` and for products of bf16. It
  * knows matrices, caches and threads; it must not know the use of C. A is packed for all threads
- * first, in slabs that fit the shared memory. A part of C is a block of rows by a few panels of
- * columns. The packed A of these rows stays in L2 for a block of k. The tile unit leaves the core's
- * other units idle. So during each of its steps the vector units pack a piece of the next panel of
- * B, and finish some rows of the previous tile. */
+ * first, in slabs that fit the shared memory. A task is a block of rows by a few panels of
+ * columns of C. The packed A of these rows stays in L2 for a block of k. The tile unit leaves the
+ * core's other units idle. So during each of its steps the vector units pack rows of the next
+ * panel of B, and finish some rows of the previous tile. */
 #ifndef CONVOY_KERNELS_GEMM_BF16_CPU_H
 #define CONVOY_KERNELS_GEMM_BF16_CPU_H
 
@@ -25,8 +25,8 @@
 #endif
 #define GEMM_M_MAX 1024
 #define GEMM_PANELS_MAX 8
-#define GEMM_ELEM_BYTES (2 * GEMM_PARTS) /* bytes of a packed element */
-#define GEMM_LAG 8                       /* packing begins after this part of a panel's steps */
+#define GEMM_ELEM_BYTES (2 * GEMM_TERMS) /* bytes of a packed element */
+#define GEMM_LAG 8                       /* packing begins after this fraction of a panel's steps */
 
 /* gemm_fits — returns true if the whole k of GEMM_NR rows can be packed in the shared memory. Other
  * products are left to the level below. */
@@ -64,8 +64,8 @@ struct gemm_epilogue {
     int rows, cols, row_i, each; /* each: rows with each step */
 };
 
-/* The current part: rows m0 … m0+rows-1, columns n0 … n0+cols-1, k0 … k0+k-1. */
-struct gemm_part {
+/* The current task: rows m0 … m0+rows-1, columns n0 … n0+cols-1, k0 … k0+k-1. */
+struct gemm_task {
     const struct gemm *g;
     struct gemm_workspace *workspace;
     int64_t m0, rows, n0, cols, k0, k;
@@ -77,12 +77,12 @@ struct gemm_part {
     int step_i;          /* counts steps, for ahead.every */
     int panel_i, tile_i; /* the current panel and tile of the workspace's two */
     bool is_packed;      /* the panel was packed during the previous one */
-    int64_t next;        /* the part this thread does after this one */
+    int64_t next;        /* the task this thread does after this one */
 };
 
 /* gemm_cut — cuts the product. k is cut by the shape only: few and long blocks keep sums in the
- * tiles. A part of several panels reads A's blocks less often, but two parts for each thread let
- * the threads end together. The choice of columns for a part changes no sum. */
+ * tiles. A task of several panels reads A's blocks less often, but two tasks for each thread let
+ * the threads end together. The choice of columns for a task changes no sum. */
 static void gemm_cut(struct gemm *g)
 {
     int64_t packed = (int64_t)CPU_SHARED_BYTES / GEMM_ELEM_BYTES;
@@ -98,25 +98,25 @@ static void gemm_cut(struct gemm *g)
     }
     g->m_block = gemm_min(g->m_block, rows);
     g->m_to = gemm_min(g->m, rows / g->m_block * g->m_block);
-    g->m_parts = gemm_ceil(g->m_to, g->m_block);
+    g->m_tasks = gemm_ceil(g->m_to, g->m_block);
     int64_t panels = gemm_ceil(g->n, GEMM_NR), wide = 1;
     if (g->k > g->k_block)
         wide = gemm_min(GEMM_PANELS_MAX,
-                        panels * g->m_parts / (2 * thread_pool_threads(g->cpu->pool)));
+                        panels * g->m_tasks / (2 * thread_pool_threads(g->cpu->pool)));
     g->n_block = gemm_even(g->n, (wide < 1 ? 1 : wide) * GEMM_NR, GEMM_NR);
-    g->n_parts = gemm_ceil(g->n, g->n_block);
+    g->n_tasks = gemm_ceil(g->n, g->n_block);
     g->a_shared = (void *)g->cpu->shared;
 }
 
-/* gemm_locate — computes the rows and columns of a part. Columns run fastest, so that A's block
- * stays in cache. Returns false if there is no such part. */
-static bool gemm_locate(const struct gemm *g, int64_t part_i, struct gemm_part *p)
+/* gemm_locate — computes the rows and columns of a task. Columns run fastest, so that A's block
+ * stays in cache. Returns false if there is no such task. */
+static bool gemm_locate(const struct gemm *g, int64_t task_i, struct gemm_task *p)
 {
-    int64_t m_parts = gemm_ceil(g->m_to - g->m_from, g->m_block);
-    if (part_i >= m_parts * g->n_parts)
+    int64_t m_tasks = gemm_ceil(g->m_to - g->m_from, g->m_block);
+    if (task_i >= m_tasks * g->n_tasks)
         return false;
-    p->m0 = g->m_from + part_i / g->n_parts * g->m_block;
-    p->n0 = part_i % g->n_parts * g->n_block;
+    p->m0 = g->m_from + task_i / g->n_tasks * g->m_block;
+    p->n0 = task_i % g->n_tasks * g->n_block;
     p->rows = gemm_min(g->m_block, g->m_to - p->m0);
     p->cols = gemm_min(g->n_block, g->n - p->n0);
     return true;
@@ -133,13 +133,13 @@ static char *gemm_shared_at(const struct gemm *g, int64_t k0, int64_t row)
            (row - g->m_from) / GEMM_NR * blocks * GEMM_BLOCK;
 }
 
-/* gemm_share — packs 32 rows of A for all threads; runs before the parts. */
-static void gemm_share(void *arg, int part_i, int thread_i)
+/* gemm_share — packs 32 rows of A for all threads; runs before the tasks. */
+static void gemm_share(void *arg, int task_i, int thread_i)
 {
     (void)thread_i;
     const struct gemm *g = arg;
     struct gemm_source from = {g->a, g->a_step, g->a_transposed, g->a_transposed, true};
-    int64_t row = g->m_from + (int64_t)part_i * GEMM_NR;
+    int64_t row = g->m_from + (int64_t)task_i * GEMM_NR;
     for (int64_t k0 = g->k_from; k0 < g->k_to; k0 += g->k_block) {
         int64_t k_end = gemm_min(k0 + g->k_block, g->k_to);
         char *to = gemm_shared_at(g, k0, row);
@@ -161,7 +161,7 @@ static inline void gemm_ahead_unit(const struct gemm *g, struct gemm_ahead *h)
 
 /* gemm_ahead_begin — spreads the next panel over the steps of this one. Its lines are prefetched
  * from the first step on; packing follows GEMM_LAG of the steps later. */
-static void gemm_ahead_begin(struct gemm_part *p, int64_t n, int64_t cols, int64_t k, int64_t k_n)
+static void gemm_ahead_begin(struct gemm_task *p, int64_t n, int64_t cols, int64_t k, int64_t k_n)
 {
     const struct gemm *g = p->g;
     int64_t blocks = gemm_ceil(k_n, GEMM_STEP),
@@ -180,12 +180,12 @@ static void gemm_ahead_begin(struct gemm_part *p, int64_t n, int64_t cols, int64
                                    .each = (int)gemm_ceil(blocks * 32, steps - lag)};
 }
 
-/* gemm_look_ahead — finds the panel that this thread needs next: of this part, or of its next
- * part. */
-static void gemm_look_ahead(struct gemm_part *p, int64_t col)
+/* gemm_look_ahead — finds the panel that this thread needs next: of this task, or of its next
+ * task. */
+static void gemm_look_ahead(struct gemm_task *p, int64_t col)
 {
     const struct gemm *g = p->g;
-    struct gemm_part next = *p;
+    struct gemm_task next = *p;
     int64_t n = p->n0 + col + GEMM_NR, k = p->k0, cols = p->n0 + p->cols - n;
     if (cols <= 0) {
         n = p->n0, cols = p->cols, k += g->k_block;
@@ -229,7 +229,7 @@ static void gemm_epilogue_rows(const struct gemm *g, struct gemm_epilogue *t, in
 
 /* gemm_epilogue_begin — prepares the epilogue of the tile just computed, which runs during the next
  * tile. Its sums lie in the workspace between blocks of k, and in `partial` between slabs. */
-static void gemm_epilogue_begin(struct gemm_part *p, int64_t row, int64_t col, int64_t steps)
+static void gemm_epilogue_begin(struct gemm_task *p, int64_t row, int64_t col, int64_t steps)
 {
     const struct gemm *g = p->g;
     struct gemm_epilogue *t = &p->epilogue;
@@ -255,7 +255,7 @@ static void gemm_epilogue_begin(struct gemm_part *p, int64_t row, int64_t col, i
 /* gemm_prefetch — prefetches one row, of each stream, of the lines that the epilogue of this tile
  * writes. They arrive before its rows are finished during the next tile: a store that waits for its
  * line would delay the later stores of packing. */
-static inline void gemm_prefetch(struct gemm_part *p)
+static inline void gemm_prefetch(struct gemm_task *p)
 {
     for (int i = 0; i < GEMM_STREAMS; i++) {
         struct gemm_lines *lines = &p->prefetch[i];
@@ -268,7 +268,7 @@ static inline void gemm_prefetch(struct gemm_part *p)
     p->prefetch_n--;
 }
 
-static void gemm_prefetch_begin(struct gemm_part *p, int64_t row, int64_t col)
+static void gemm_prefetch_begin(struct gemm_task *p, int64_t row, int64_t col)
 {
     const struct gemm *g = p->g;
     p->prefetch_n = p->k0 + p->k >= g->k ? (int)gemm_min(GEMM_NR, p->rows - row) : 0;
@@ -280,7 +280,7 @@ static void gemm_prefetch_begin(struct gemm_part *p, int64_t row, int64_t col)
 }
 
 /* gemm_beside — does the share of the other work that belongs to one of a tile's steps. */
-static inline __attribute__((always_inline)) void gemm_beside(struct gemm_part *p, int64_t steps)
+static inline __attribute__((always_inline)) void gemm_beside(struct gemm_task *p, int64_t steps)
 {
     for (int64_t n = 0; p->prefetch_n > 0 && n * steps < GEMM_NR; n++)
         gemm_prefetch(p);
@@ -295,7 +295,7 @@ static inline __attribute__((always_inline)) void gemm_beside(struct gemm_part *
 /* gemm_tile — multiplies 32 rows of packed A by the current panel, with some of the other work in
  * each step. */
 #ifdef CPU_AMX
-static void gemm_tile(struct gemm_part *p, const char *a, const char *b, int64_t steps)
+static void gemm_tile(struct gemm_task *p, const char *a, const char *b, int64_t steps)
 {
     /* packed data is in memory: the compiler does not see that tiles load it */
     __asm__ volatile("" ::: "memory");
@@ -310,7 +310,7 @@ static void gemm_tile(struct gemm_part *p, const char *a, const char *b, int64_t
     gemm_store(p->workspace->tiles[p->tile_i]);
 }
 #else
-static void gemm_tile(struct gemm_part *p, const char *a, const char *b, int64_t steps)
+static void gemm_tile(struct gemm_task *p, const char *a, const char *b, int64_t steps)
 {
     int64_t done = 0;
     for (int r = 0; r < GEMM_NR; r += GEMM_DOT_ROWS) {
@@ -343,8 +343,8 @@ static void gemm_total(const float *from, int64_t step, int64_t k, int64_t width
     }
 }
 
-/* gemm_panel — multiplies one panel of B by all rows of the part. */
-static void gemm_panel(struct gemm_part *p, int64_t col)
+/* gemm_panel — multiplies one panel of B by all rows of the task. */
+static void gemm_panel(struct gemm_task *p, int64_t col)
 {
     const struct gemm *g = p->g;
     int64_t steps = gemm_ceil(p->k, GEMM_STEP), cols = gemm_min(GEMM_NR, p->cols - col);
@@ -369,9 +369,9 @@ static void gemm_panel(struct gemm_part *p, int64_t col)
     p->panel_i = !p->panel_i;
 }
 
-/* ---- parts ---- */
+/* ---- tasks ---- */
 
-static void gemm_part_run(struct gemm_part *p)
+static void gemm_task_run(struct gemm_task *p)
 {
     const struct gemm *g = p->g;
     for (p->k0 = g->k_from; p->k0 < g->k_to; p->k0 += g->k_block) {
@@ -384,15 +384,15 @@ static void gemm_part_run(struct gemm_part *p)
     }
 }
 
-/* gemm_thread — claims parts until none is left, and always the next one before it begins this one,
- * so that the next part's first panel can be packed during it. A part has the same sums on any
+/* gemm_thread — claims tasks until none is left, and always the next one before it begins this one,
+ * so that the next task's first panel can be packed during it. A task has the same sums on any
  * thread. Tiles are released at the end: a thread that keeps them makes every context switch save
  * them. */
-static void gemm_thread(void *arg, int part_i, int thread_i)
+static void gemm_thread(void *arg, int task_i, int thread_i)
 {
-    (void)part_i;
+    (void)task_i;
     struct gemm *g = arg;
-    struct gemm_part p = {.g = g,
+    struct gemm_task p = {.g = g,
                           .workspace = (struct gemm_workspace *)(void *)g->cpu->scratch[thread_i]};
     int64_t now = atomic_fetch_add_explicit(&g->claimed, 1, memory_order_relaxed);
 #ifdef CPU_AMX
@@ -400,7 +400,7 @@ static void gemm_thread(void *arg, int part_i, int thread_i)
 #endif
     while (gemm_locate(g, now, &p)) {
         p.next = atomic_fetch_add_explicit(&g->claimed, 1, memory_order_relaxed);
-        gemm_part_run(&p);
+        gemm_task_run(&p);
         now = p.next;
     }
     gemm_epilogue_rows(g, &p.epilogue, GEMM_NR);
@@ -412,11 +412,11 @@ static void gemm_thread(void *arg, int part_i, int thread_i)
 
 static void gemm_slab(struct gemm *g)
 {
-    int64_t m_parts = gemm_ceil(g->m_to - g->m_from, g->m_block),
+    int64_t m_tasks = gemm_ceil(g->m_to - g->m_from, g->m_block),
             threads = thread_pool_threads(g->cpu->pool);
     thread_pool_run(g->cpu->pool, (int)gemm_ceil(g->m_to - g->m_from, GEMM_NR), gemm_share, g);
     atomic_store_explicit(&g->claimed, 0, memory_order_relaxed);
-    thread_pool_run(g->cpu->pool, (int)gemm_min(threads, m_parts * g->n_parts), gemm_thread, g);
+    thread_pool_run(g->cpu->pool, (int)gemm_min(threads, m_tasks * g->n_tasks), gemm_thread, g);
 }
 
 static void gemm_run(const struct cpu *cpu, struct gemm *g)

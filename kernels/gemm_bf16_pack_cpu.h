@@ -1,4 +1,4 @@
-/* gemm_bf16_pack_cpu — splits, or rounds, pieces of a matrix into the blocks of bf16 that
+/* gemm_bf16_pack_cpu — splits, or rounds, tiles of a matrix into the blocks of bf16 that
  * products read (gemm_bf16_block_cpu.h).
  *
  * Included by gemm_bf16_cpu.h only. Beyond the matrix it writes zeros and reads nothing. It must
@@ -19,7 +19,7 @@ static inline __attribute__((always_inline)) void gemm_pair(vec u, vec v, char *
     _mm512_store_si512(to, _mm512_permutexvar_epi16(mix, both));
 }
 #else
-/* gemm_pair — writes one row of a tile of each part: u in the lower halves of the lanes, v in the
+/* gemm_pair — writes one row of a tile of each term: u in the lower halves of the lanes, v in the
  * upper. */
 static inline __attribute__((always_inline)) void gemm_pair(vec u, vec v, char *to)
 {
@@ -32,17 +32,17 @@ static inline __attribute__((always_inline)) void gemm_pair(vec u, vec v, char *
     v -= (vec)vh;
     uh = _mm512_and_si512((__m512i)u, top);
     vh = _mm512_and_si512((__m512i)v, top);
-    _mm512_store_si512(to + GEMM_PART,
+    _mm512_store_si512(to + GEMM_TERM,
                        _mm512_mask_blend_epi16(upper, _mm512_srli_epi32(uh, 16), vh));
     u -= (vec)uh;
     v -= (vec)vh;
     _mm512_store_si512(
-        to + 2 * GEMM_PART,
+        to + 2 * GEMM_TERM,
         _mm512_mask_blend_epi16(upper, _mm512_srli_epi32((__m512i)u, 16), (__m512i)v));
 }
 #endif
 
-/* A unit of packing makes one tile of each part: 16 rows of 16 lanes of u (k … k+15) and of v
+/* A unit of packing makes one tile of each term: 16 rows of 16 lanes of u (k … k+15) and of v
  * (k+16 … k+31), `step` elements from row to row; transposed when the tile's lanes are rows. */
 struct gemm_unit {
     const float *u, *v;

@@ -1,9 +1,9 @@
-/* gemm_cpu — C(m,n) = Σ_k A(m,k)·B(k,n) on all threads, cut into parts that fit the caches.
+/* gemm_cpu — C(m,n) = Σ_k A(m,k)·B(k,n) on all threads, cut into tasks that fit the caches.
  *
  * Included by matmul_cpu.c only. It knows matrices, caches and threads; it must not know the use of
  * C: each finished tile of C is passed to `finish`, once. After Goto and van de Geijn (2008): a
- * part of C is a block of rows by a few panels of columns. For each block of k its rows of A stay
- * in L2, and the panels of B pass over them one after the other. Here, every part packs its own B
+ * task is a block of rows of C by a few panels of columns. For each block of k its rows of A stay
+ * in L2, and the panels of B pass over them one after the other. Here, every task packs its own B
  * while it computes its first tile, and prefetches the next panel while it computes the others. So
  * a weight that is read once from memory costs no time of its own. */
 #ifndef CONVOY_KERNELS_GEMM_CPU_H
@@ -30,7 +30,7 @@
 #define GEMM_K_MAX_B_TRANSPOSED 384
 #define GEMM_K_MAX_A_TRANSPOSED 512
 #endif
-/* A's block (rows × k) fills up to 40 % of the second-level cache: with more rows, fewer parts pack
+/* A's block (rows × k) fills up to 40 % of the second-level cache: with more rows, fewer tasks pack
  * a panel of B again. At AVX2 a quarter of the thread's share of the third-level cache is used if
  * that is more: a tile reads 4 bytes of A a cycle, and that cache can deliver them too.
  * GEMM_A_BLOCK: the most elements; _UNKNOWN: if the sizes of the caches are unknown. */
@@ -56,8 +56,8 @@ struct gemm_workspace {
 _Static_assert(sizeof(struct gemm_workspace) <= CPU_SCRATCH_BYTES,
                "a thread's scratch memory holds what a product needs");
 
-/* The current part: rows m0 … m0+rows-1, columns n0 … n0+cols-1, k0 … k0+k-1. */
-struct gemm_part {
+/* The current task: rows m0 … m0+rows-1, columns n0 … n0+cols-1, k0 … k0+k-1. */
+struct gemm_task {
     const struct gemm *g;
     struct gemm_workspace *workspace;
     int64_t m0, rows, n0, cols, k0, k;
@@ -65,14 +65,14 @@ struct gemm_part {
     struct gemm_ahead ahead;
     int panel_i;    /* the current one of the workspace's panels */
     bool is_packed; /* the panel was packed ahead */
-    int64_t next;   /* the part this thread does after this one */
+    int64_t next;   /* the task this thread does after this one */
 };
 
 /* Fewer rows than this are read in place: packing them would not pay, and short tiles exist for
  * rows only. */
 #define GEMM_PACK_MIN 16
 
-/* gemm_a_block — returns the elements of A's block on this machine. The choice of rows for a part
+/* gemm_a_block — returns the elements of A's block on this machine. The choice of rows for a task
  * changes no sum, so this may depend on caches and threads. */
 static int64_t gemm_a_block(const struct gemm *g)
 {
@@ -91,28 +91,28 @@ static int64_t gemm_slab(const struct gemm *g)
     return most / g->k_block * g->k_block;
 }
 
-/* gemm_wide — returns the panels of a part if k has several blocks. A wide part reads its rows of A
- * from far memory once for many panels. Parts that the threads can share equally end together. The
- * choice of columns for a part changes no sum, so this may depend on the number of threads. */
+/* gemm_wide — returns the panels of a task if k has several blocks. A wide task reads its rows of A
+ * from far memory once for many panels. Tasks that the threads can share equally end together. The
+ * choice of columns for a task changes no sum, so this may depend on the number of threads. */
 static int64_t gemm_wide(const struct gemm *g)
 {
     int64_t panels = gemm_ceil(g->n, GEMM_NR), threads = thread_pool_threads(g->cpu->pool),
-            wide = gemm_min(GEMM_PANELS_MAX, panels * g->m_parts / (4 * threads));
+            wide = gemm_min(GEMM_PANELS_MAX, panels * g->m_tasks / (4 * threads));
     for (; wide > GEMM_PANELS_MAX / 2; wide--) {
-        int64_t parts = g->m_parts * gemm_ceil(g->n, gemm_even(g->n, wide * GEMM_NR, GEMM_NR));
-        if (parts % threads == 0 || parts >= 16 * threads)
+        int64_t tasks = g->m_tasks * gemm_ceil(g->n, gemm_even(g->n, wide * GEMM_NR, GEMM_NR));
+        if (tasks % threads == 0 || tasks >= 16 * threads)
             break;
     }
     return wide;
 }
 
-/* gemm_wide_alone — returns the panels of a part that packs its own rows of A. With one block of k
- * there are no sums to keep. So if the parts by rows are enough for all threads, a part has all
+/* gemm_wide_alone — returns the panels of a task that packs its own rows of A. With one block of k
+ * there are no sums to keep. So if the tasks by rows are enough for all threads, a task has all
  * columns, and A is packed once. */
 static int64_t gemm_wide_alone(const struct gemm *g)
 {
     bool keeps_none = g->k <= g->k_block && !g->b_sums;
-    return keeps_none && g->m_parts >= 8 * thread_pool_threads(g->cpu->pool)
+    return keeps_none && g->m_tasks >= 8 * thread_pool_threads(g->cpu->pool)
                ? gemm_ceil(g->n, GEMM_NR)
                : GEMM_PANELS_MAX;
 }
@@ -126,7 +126,7 @@ static void gemm_cut(struct gemm *g)
                                       : GEMM_K_MAX;
     g->k_block = gemm_even(g->k, k_max, GEMM_CHUNK);
     g->m_block = gemm_even(g->m, gemm_min(gemm_a_block(g) / g->k_block, GEMM_M_MAX), GEMM_MR);
-    g->m_parts = gemm_ceil(g->m, g->m_block);
+    g->m_tasks = gemm_ceil(g->m, g->m_block);
     int64_t slab = gemm_slab(g);
     bool fits = slab >= g->k || (slab > 0 && g->partial);
     g->a_packed = g->a_transposed || (fits && g->m >= GEMM_PACK_MIN);
@@ -139,28 +139,28 @@ static void gemm_cut(struct gemm *g)
         wide = gemm_wide(g);
     wide = wide < 1 ? 1 : wide;
     g->n_block = gemm_even(g->n, wide * GEMM_NR, GEMM_NR);
-    g->n_parts = gemm_ceil(g->n, g->n_block);
+    g->n_tasks = gemm_ceil(g->n, g->n_block);
 }
 
-/* gemm_locate — computes the rows and columns of a part. Columns run fastest, so that A's block
- * stays in cache. Returns false if there is no such part. */
-static bool gemm_locate(const struct gemm *g, int64_t part_i, struct gemm_part *p)
+/* gemm_locate — computes the rows and columns of a task. Columns run fastest, so that A's block
+ * stays in cache. Returns false if there is no such task. */
+static bool gemm_locate(const struct gemm *g, int64_t task_i, struct gemm_task *p)
 {
-    if (part_i >= g->m_parts * g->n_parts)
+    if (task_i >= g->m_tasks * g->n_tasks)
         return false;
-    p->m0 = part_i / g->n_parts * g->m_block;
-    p->n0 = part_i % g->n_parts * g->n_block;
+    p->m0 = task_i / g->n_tasks * g->m_block;
+    p->n0 = task_i % g->n_tasks * g->n_block;
     p->rows = gemm_min(g->m_block, g->m - p->m0);
     p->cols = gemm_min(g->n_block, g->n - p->n0);
     return true;
 }
 
-/* gemm_look_ahead — finds the panel that this thread needs next: of this part, or of its next part.
+/* gemm_look_ahead — finds the panel that this thread needs next: of this task, or of its next task.
  * If its columns are contiguous it is packed ahead, else its lines are prefetched. */
-static void gemm_look_ahead(struct gemm_part *p, int64_t col)
+static void gemm_look_ahead(struct gemm_task *p, int64_t col)
 {
     const struct gemm *g = p->g;
-    struct gemm_part next = *p;
+    struct gemm_task next = *p;
     int64_t n = p->n0 + col + GEMM_NR, k = p->k0, cols = p->n0 + p->cols - n;
     if (cols <= 0) {
         n = p->n0, cols = p->cols, k += g->k_block;
@@ -178,10 +178,10 @@ static void gemm_look_ahead(struct gemm_part *p, int64_t col)
     p->ahead.width = (g->b_transposed ? kn : cols) * 4 + (int64_t)((uintptr_t)p->ahead.at % 64);
     if (!g->b_transposed && cols == GEMM_NR)
         p->ahead.to = p->workspace->panels[!p->panel_i];
-    int64_t chunks = gemm_ceil(p->rows, GEMM_MR) * (p->k / GEMM_CHUNK), pieces = p->ahead.rows;
+    int64_t chunks = gemm_ceil(p->rows, GEMM_MR) * (p->k / GEMM_CHUNK), prefetches = p->ahead.rows;
     if (!p->ahead.to)
-        pieces *= gemm_ceil(p->ahead.width, 64 * GEMM_AHEAD_LINES);
-    while (p->ahead.mask < 7 && pieces * 2 * (p->ahead.mask + 1) <= chunks)
+        prefetches *= gemm_ceil(p->ahead.width, 64 * GEMM_AHEAD_LINES);
+    while (p->ahead.mask < 7 && prefetches * 2 * (p->ahead.mask + 1) <= chunks)
         p->ahead.mask = 2 * p->ahead.mask + 1;
 }
 
@@ -197,7 +197,7 @@ static void gemm_total(const float *panel, int64_t k, int width, bool add, float
 
 /* gemm_panel_ready — packs the panel unless that was done ahead. Returns true if the first tile has
  * to pack it. */
-static bool gemm_panel_ready(struct gemm_part *p, const float *b, int cols, int nv, float *panel)
+static bool gemm_panel_ready(struct gemm_task *p, const float *b, int cols, int nv, float *panel)
 {
     const struct gemm *g = p->g;
     if (p->is_packed)
@@ -222,7 +222,7 @@ static void gemm_partial(const struct gemm *g, float *tile, int64_t row, int64_t
 }
 
 /* gemm_tile_begin — prepares a tile before it is computed: loads its sums so far. */
-static void gemm_tile_begin(const struct gemm_part *p, struct gemm_tile *t, int64_t row,
+static void gemm_tile_begin(const struct gemm_task *p, struct gemm_tile *t, int64_t row,
                             int64_t col, int cols)
 {
     const struct gemm *g = p->g;
@@ -238,7 +238,7 @@ static void gemm_tile_begin(const struct gemm_part *p, struct gemm_tile *t, int6
 }
 
 /* gemm_tile_end — finishes C after a tile is computed, or stores its sums for the next slab. */
-static void gemm_tile_end(const struct gemm_part *p, const struct gemm_tile *t, int64_t row,
+static void gemm_tile_end(const struct gemm_task *p, const struct gemm_tile *t, int64_t row,
                           int64_t col, int cols)
 {
     const struct gemm *g = p->g;
@@ -248,8 +248,8 @@ static void gemm_tile_end(const struct gemm_part *p, const struct gemm_tile *t, 
         gemm_partial(g, t->out, p->m0 + row, p->n0 + col, t->rows, cols, false);
 }
 
-/* gemm_panel — multiplies one panel of B by all rows of the part. */
-static void gemm_panel(struct gemm_part *p, int64_t col)
+/* gemm_panel — multiplies one panel of B by all rows of the task. */
+static void gemm_panel(struct gemm_task *p, int64_t col)
 {
     const struct gemm *g = p->g;
     int cols = (int)gemm_min(GEMM_NR, p->cols - col), nv = (int)gemm_ceil(cols, VEC_W);
@@ -284,9 +284,9 @@ static void gemm_panel(struct gemm_part *p, int64_t col)
     p->panel_i = !p->panel_i;
 }
 
-/* gemm_totals_end — stores sums of B's columns or A's rows. The part that begins with row 0 or
+/* gemm_totals_end — stores sums of B's columns or A's rows. The task that begins with row 0 or
  * column 0 does it. */
-static void gemm_totals_end(const struct gemm_part *p, float *to, int64_t from, int64_t n,
+static void gemm_totals_end(const struct gemm_task *p, float *to, int64_t from, int64_t n,
                             const float *totals)
 {
     for (int64_t i = 0; i < n; i++)
@@ -302,13 +302,13 @@ static float *gemm_shared_at(const struct gemm *g, int64_t k0, int64_t row)
            row * gemm_min(g->k_block, g->k_to - k0);
 }
 
-/* gemm_share — packs GEMM_SHARE rows of A for all threads; runs before the parts. */
+/* gemm_share — packs GEMM_SHARE rows of A for all threads; runs before the tasks. */
 #define GEMM_SHARE (GEMM_MR * 4)
-static void gemm_share(void *arg, int part_i, int thread_i)
+static void gemm_share(void *arg, int task_i, int thread_i)
 {
     (void)thread_i;
     const struct gemm *g = arg;
-    int64_t row = (int64_t)part_i * GEMM_SHARE, rows = gemm_min(GEMM_SHARE, g->m - row);
+    int64_t row = (int64_t)task_i * GEMM_SHARE, rows = gemm_min(GEMM_SHARE, g->m - row);
     for (int64_t k0 = g->k_from; k0 < g->k_to; k0 += g->k_block) {
         int64_t k = gemm_min(g->k_block, g->k_to - k0);
         if (g->a_transposed)
@@ -320,10 +320,10 @@ static void gemm_share(void *arg, int part_i, int thread_i)
     }
 }
 
-/* gemm_part_run — computes one part, over the blocks of k of this slab. */
-static void gemm_part_run(struct gemm_part *at)
+/* gemm_task_run — computes one task, over the blocks of k of this slab. */
+static void gemm_task_run(struct gemm_task *at)
 {
-    struct gemm_part p = *at;
+    struct gemm_task p = *at;
     const struct gemm *g = p.g;
     float *a_totals = p.workspace->totals + GEMM_NR * GEMM_PANELS_MAX;
     for (p.k0 = g->k_from; p.k0 < g->k_to; p.k0 += g->k_block) {
@@ -347,19 +347,19 @@ static void gemm_part_run(struct gemm_part *at)
     *at = p;
 }
 
-/* gemm_thread — claims parts until none is left, and always the next one before it begins this one,
- * so that the next part's first panel can be packed ahead. A part has the same sums on any
+/* gemm_thread — claims tasks until none is left, and always the next one before it begins this one,
+ * so that the next task's first panel can be packed ahead. A task has the same sums on any
  * thread. */
-static void gemm_thread(void *arg, int part_i, int thread_i)
+static void gemm_thread(void *arg, int task_i, int thread_i)
 {
-    (void)part_i;
+    (void)task_i;
     struct gemm *g = arg;
-    struct gemm_part p = {.g = g,
+    struct gemm_task p = {.g = g,
                           .workspace = (struct gemm_workspace *)(void *)g->cpu->scratch[thread_i]};
     int64_t now = atomic_fetch_add_explicit(&g->claimed, 1, memory_order_relaxed);
     while (gemm_locate(g, now, &p)) {
         p.next = atomic_fetch_add_explicit(&g->claimed, 1, memory_order_relaxed);
-        gemm_part_run(&p);
+        gemm_task_run(&p);
         now = p.next;
     }
     vec_fence(); /* `finish` may have written past the caches */
@@ -375,7 +375,7 @@ static void gemm_run(const struct cpu *cpu, struct gemm *g)
             thread_pool_run(cpu->pool, (int)gemm_ceil(g->m, GEMM_SHARE), gemm_share, g);
         atomic_store_explicit(&g->claimed, 0, memory_order_relaxed);
         thread_pool_run(cpu->pool,
-                        (int)gemm_min(thread_pool_threads(cpu->pool), g->m_parts * g->n_parts),
+                        (int)gemm_min(thread_pool_threads(cpu->pool), g->m_tasks * g->n_tasks),
                         gemm_thread, g);
     }
 }

@@ -7,7 +7,7 @@
  * Words, as in BLIS (Van Zee, van de Geijn 2015):
  *   panel  packed columns of B, or packed rows of A, that one tile reads
  *   slab   the range of k (and of m) whose packed A fits into the shared memory
- *   part   a block of rows of C by some panels of columns: the work of one thread at a time
+ *   task   a block of rows of C by some panels of columns: the work of one thread at a time
  *   tile   the sums that stay in registers */
 #ifndef CONVOY_KERNELS_GEMM_OP_CPU_H
 #define CONVOY_KERNELS_GEMM_OP_CPU_H
@@ -46,13 +46,13 @@ struct gemm {
     float *partial; /* memory for sums between slabs of k: the memory of C; or NULL */
     int64_t partial_step;
     /* the cut: of k by the shape only; of m and n, which changes no sum, also by the machine */
-    int64_t k_block, m_block, n_block, m_parts, n_parts;
+    int64_t k_block, m_block, n_block, m_tasks, n_tasks;
     /* the current slab; with gemm_cpu.h always all of m */
     int64_t m_from, m_to, k_from, k_to;
-    /* A is read from packed panels: a_shared, or each part's own */
+    /* A is read from packed panels: a_shared, or each task's own */
     bool a_packed;
-    atomic_llong claimed; /* parts that threads have claimed so far */
-    /* the slab's A, packed, one block of k after the other; NULL: each part packs its own */
+    atomic_llong claimed; /* tasks that threads have claimed so far */
+    /* the slab's A, packed, one block of k after the other; NULL: each task packs its own */
     void *a_shared;
 };
 
@@ -60,12 +60,12 @@ static inline int64_t gemm_min(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t gemm_max(int64_t a, int64_t b) { return a > b ? a : b; }
 static inline int64_t gemm_ceil(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-/* gemm_even — returns the size of equal pieces of `whole`: a multiple of `unit`, at most `most` (≥
+/* gemm_even — returns the size of equal blocks of `whole`: a multiple of `unit`, at most `most` (≥
  * unit). */
 static inline int64_t gemm_even(int64_t whole, int64_t most, int64_t unit)
 {
-    int64_t pieces = gemm_ceil(whole, most / unit * unit);
-    return gemm_ceil(gemm_ceil(whole, pieces), unit) * unit;
+    int64_t blocks = gemm_ceil(whole, most / unit * unit);
+    return gemm_ceil(gemm_ceil(whole, blocks), unit) * unit;
 }
 
 /* gemm_transpose — transposes r[0 … W-1] in registers: log2(W) times, rows i and i+W/2 are

@@ -1,4 +1,4 @@
-/* gemm_pack_cpu — copies pieces of a matrix into panels, the order in which gemm_tile_cpu.h reads.
+/* gemm_pack_cpu — copies blocks of a matrix into panels, the order in which gemm_tile_cpu.h reads.
  *
  * Included by matmul_cpu.c only. Beyond the matrix it writes zeros and reads nothing. It must not
  * know threads or the meaning of the matrix. */
@@ -82,10 +82,10 @@ static inline __attribute__((always_inline)) void gemm_store_rows(float *to, int
 }
 
 /* gemm_pack_rows — does the same if rows are contiguous, A(m,k) = a[m·step + k]: squares of VEC_W ×
- * VEC_W are transposed in registers and stored in pieces of GEMM_MR, or of VEC_W if a panel is
+ * VEC_W are transposed in registers and stored in rows of GEMM_MR, or of VEC_W if a panel is
  * wider than a vector. */
-#define GEMM_PACK_PIECE (VEC_W < GEMM_MR ? VEC_W : GEMM_MR)
-#define GEMM_PACK_ROWS (VEC_W / GEMM_PACK_PIECE * GEMM_PACK_PIECE)
+#define GEMM_PACK_WIDTH (VEC_W < GEMM_MR ? VEC_W : GEMM_MR)
+#define GEMM_PACK_ROWS (VEC_W / GEMM_PACK_WIDTH * GEMM_PACK_WIDTH)
 static void gemm_pack_rows(const float *a, int64_t step, int64_t rows, int64_t k, float *panels)
 {
     const int64_t end = gemm_ceil(rows, GEMM_MR) * GEMM_MR;
@@ -104,11 +104,11 @@ static void gemm_pack_rows(const float *a, int64_t step, int64_t rows, int64_t k
                 for (int i = 0; i < have; i++)
                     r[i] = vec_load_n(from + i * step, kn);
             gemm_transpose(r);
-            if (GEMM_PACK_PIECE < GEMM_MR)
+            if (GEMM_PACK_WIDTH < GEMM_MR)
                 for (int i = 0; i < kn; i++)
                     memcpy(panels + row / GEMM_MR * GEMM_MR * k + (k0 + i) * GEMM_MR +
                                row % GEMM_MR,
-                           &r[i], GEMM_PACK_PIECE * sizeof(float));
+                           &r[i], GEMM_PACK_WIDTH * sizeof(float));
             else if (k0 + VEC_W < k)
 #pragma GCC unroll 16
                 for (int i = 0; i < VEC_W; i++)

@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(THREADS)
     head_store(is_head ? y + at : nullptr, v, h);
 }
 
-/* Processes one head: dx, and its part of dw. */
+/* Processes one head: dx, and its terms of dw. */
 template <typename T, int W, int K>
 __device__ static inline void head_norm_bwd_one(T *dx, const T *dy, const T *x,
                                                 const float (&w)[K][W], float (&dw)[K][W],
@@ -122,10 +122,10 @@ __device__ static inline void head_norm_bwd_one(T *dx, const T *dy, const T *x,
 /* Blocks on a multiprocessor: no more than fit without spilling registers. */
 template <int ELEMS> constexpr int HEAD_BLOCKS = ELEMS <= 8 ? 3 : 1;
 
-/* A block processes the heads [blockIdx.x·run, …): part[blockIdx.x] gets their dw (D). */
+/* A block processes the heads [blockIdx.x·run, …): partial[blockIdx.x] gets their dw (D). */
 template <typename T, int W, int K>
 __global__ void __launch_bounds__(THREADS, HEAD_BLOCKS<K * W>)
-    head_norm_bwd_runs(T *dx, const T *dy, const T *x, const T *w, float *part, struct heads h,
+    head_norm_bwd_runs(T *dx, const T *dy, const T *x, const T *w, float *partial, struct heads h,
                        int64_t run)
 {
     CUDA_SHARED(bytes);
@@ -145,7 +145,7 @@ __global__ void __launch_bounds__(THREADS, HEAD_BLOCKS<K * W>)
         float sum = 0;
         for (int k = 0; k < groups; k++)
             sum += all[k * h.d + i];
-        part[blockIdx.x * (int64_t)h.d + i] = sum;
+        partial[blockIdx.x * (int64_t)h.d + i] = sum;
     }
 }
 
@@ -191,7 +191,7 @@ extern "C" int head_norm_fwd_cuda(const struct cuda *cuda, const struct head_nor
     });
 }
 
-/* Runs the first stage; *runs_out: parts of dw at the beginning of the scratch. */
+/* Runs the first stage; *runs_out: partial sums of dw at the beginning of the scratch. */
 template <typename T>
 static int head_norm_bwd_first(const struct cuda *cuda, const struct head_norm_bwd *a,
                                int64_t *runs_out)

@@ -6,7 +6,7 @@
  * computes 128×128 of C, a warp 64×32. cp.async loads 64 of k at a time into three swizzled
  * buffers; ldmatrix moves them to the tensor cores and transposes where needed. Rows that are not
  * 16-byte aligned are loaded element by element. float tensors: matmul_f32.cuh. Sums run in order
- * of k. K is not split: dw of small layers leaves part of a large chip idle. */
+ * of k. K is not split: dw of small layers leaves some of a large chip idle. */
 #include "kernels/tile.cuh"
 #include "kernels/column.h"
 #include "kernels/matmul_f32.cuh"
@@ -32,22 +32,22 @@ template <typename T, int ROWS, int COLS>
 __device__ static inline void mm_copy(unsigned char *tile, const matmul_side<T> &s, int row,
                                       int col, int rows_n, int cols_n)
 {
-    constexpr int PIECES = COLS / 8, STEP = MM_THREADS / PIECES;
-    int r = (int)threadIdx.x / PIECES, piece = (int)threadIdx.x % PIECES;
-    int columns = min(8, max(0, cols_n - col - 8 * piece));
-    const T *at = s.data + (int64_t)(row + r) * s.stride + col + 8 * piece;
+    constexpr int VECTORS = COLS / 8, STEP = MM_THREADS / VECTORS;
+    int r = (int)threadIdx.x / VECTORS, vector = (int)threadIdx.x % VECTORS;
+    int columns = min(8, max(0, cols_n - col - 8 * vector));
+    const T *at = s.data + (int64_t)(row + r) * s.stride + col + 8 * vector;
     shared_at to = shared_address(tile);
 #pragma unroll
     for (int i = 0; i < ROWS / STEP; i++, r += STEP, at += STEP * s.stride) {
         int n = row + r < rows_n ? columns : 0;
         if (s.is_wide) {
-            cp_async(to + (shared_at)swizzle<PIECES>(r, piece), n > 0 ? at : s.data, 2 * n);
+            cp_async(to + (shared_at)swizzle<VECTORS>(r, vector), n > 0 ? at : s.data, 2 * n);
         } else {
             float x[8];
 #pragma unroll
             for (int e = 0; e < 8; e++)
                 x[e] = e < n ? to_float(at[e]) : 0;
-            store_floats((T *)(tile + swizzle<PIECES>(r, piece)), x);
+            store_floats((T *)(tile + swizzle<VECTORS>(r, vector)), x);
         }
     }
 }

@@ -85,15 +85,15 @@ static void matmul_fwd_finish(const struct gemm *g, const float *tile, int64_t r
         matmul_fwd_row(a, tile + i * GEMM_NR, row + i, col, cols);
 }
 
-/* Computes columns [part_i·GEMV_COLS, …) of a single row. */
-static void matmul_fwd_part(void *arg, int part_i, int thread_i)
+/* Computes columns [range_i·GEMV_COLS, …) of a single row. */
+static void matmul_fwd_range(void *arg, int range_i, int thread_i)
 {
     (void)thread_i;
     const struct matmul_fwd *a = arg;
     float sums[GEMV_COLS] = {0};
     const float *w = a->w.data, *x = a->x.data;
-    int64_t col = (int64_t)part_i * GEMV_COLS;
-    int cols = (int)(cpu_part_end(a->out, GEMV_COLS, part_i) - col);
+    int64_t col = (int64_t)range_i * GEMV_COLS;
+    int cols = (int)(cpu_range_end(a->out, GEMV_COLS, range_i) - col);
     if (a->layout == MATMUL_LAYOUT_OI)
         for (int j = 0; j < cols; j++)
             sums[j] = gemv_dot(w + (col + j) * a->in, x, a->in, GEMV_FETCH);
@@ -108,7 +108,7 @@ void CPU_FN(matmul_fwd)(const struct cpu *cpu, const struct matmul_fwd *a)
 {
     if (a->n == 1) {
         struct matmul_fwd one = *a;
-        thread_pool_run(cpu->pool, cpu_parts(a->out, GEMV_COLS), matmul_fwd_part, &one);
+        thread_pool_run(cpu->pool, cpu_ranges(a->out, GEMV_COLS), matmul_fwd_range, &one);
         return;
     }
 #ifdef CPU_PACKED_BF16

@@ -130,7 +130,7 @@ __device__ static inline void finish_pair(const struct finish &f, int row, int c
 }
 
 /* A block's 128×128 sums are stored in shared memory first, rows FINISH_ROW floats apart: so the
- * epilogue is one piece of code and not one for every register, and whole rows go to memory. */
+ * epilogue exists once and not once for every register, and whole rows go to memory. */
 constexpr int FINISH_TILE = 128, FINISH_ROW = FINISH_TILE + 4,
               FINISH_BYTES = FINISH_TILE * FINISH_ROW * 4;
 

@@ -275,11 +275,11 @@ __host__ __device__ static inline int norm_sums(enum norm_kind kind)
     return kind == NORM_KIND_LAYER ? 2 : 1;
 }
 
-/* A block processes the rows [blockIdx.x·run, …): part[blockIdx.x] gets their dw (C), then db
+/* A block processes the rows [blockIdx.x·run, …): partial[blockIdx.x] gets their dw (C), then db
  * (C). */
 template <typename T, int W, int K, enum norm_kind KIND>
 __global__ void __launch_bounds__(WARPS *WARP, NORM_BLOCKS<K>)
-    norm_bwd_runs(struct norm_bwd_args<T> a, float *part, int64_t run)
+    norm_bwd_runs(struct norm_bwd_args<T> a, float *partial, int64_t run)
 {
     constexpr int SUMS = KIND == NORM_KIND_LAYER ? 2 : 1;
     CUDA_SHARED(bytes);
@@ -293,7 +293,7 @@ __global__ void __launch_bounds__(WARPS *WARP, NORM_BLOCKS<K>)
     for (int64_t row = first + warp; row < end; row += warps_n)
         norm_bwd_row<T, W, K, KIND>(a, row, dw, dw + copy);
     __syncthreads();
-    part += (int64_t)blockIdx.x * SUMS * a.c;
+    partial += (int64_t)blockIdx.x * SUMS * a.c;
     for (int i = (int)threadIdx.x; i < SUMS * copy / W; i += (int)blockDim.x) {
         int lane = i % (copy / W), column = lane * W; /* column of dw, then of db */
         const float *at = all + i / (copy / W) * copy + lane / WARP * WARP * W + lane % WARP;
@@ -303,14 +303,14 @@ __global__ void __launch_bounds__(WARPS *WARP, NORM_BLOCKS<K>)
             for (int j = 0; j < W; j++)
                 sum[j] += at[k * SUMS * copy + j * WARP];
         if (column < a.c)
-            store_n(part + i / (copy / W) * a.c + column, sum);
+            store_n(partial + i / (copy / W) * a.c + column, sum);
     }
 }
 
-/* Writes to part[blockIdx.y] a column's sums over a run of rows, one thread for each column, for
+/* Writes to partial[blockIdx.y] a column's sums over a run of rows, one thread for each column, for
  * rows of any width. */
 template <typename T>
-__global__ void norm_bwd_columns(struct norm_bwd_args<T> a, float *part, int64_t run, int sums)
+__global__ void norm_bwd_columns(struct norm_bwd_args<T> a, float *partial, int64_t run, int sums)
 {
     int64_t c = thread_first(), first = blockIdx.y * run,
             end = first + run < a.n ? first + run : a.n;
@@ -323,9 +323,9 @@ __global__ void norm_bwd_columns(struct norm_bwd_args<T> a, float *part, int64_t
         dw += g * ((to_float(a.x[row * a.c + c]) - m) * a.rstd[row]);
         db += g;
     }
-    part[blockIdx.y * sums * (int64_t)a.c + c] = dw;
+    partial[blockIdx.y * sums * (int64_t)a.c + c] = dw;
     if (sums == 2)
-        part[blockIdx.y * sums * (int64_t)a.c + a.c + c] = db;
+        partial[blockIdx.y * sums * (int64_t)a.c + a.c + c] = db;
 }
 
 template <typename T, int W, enum norm_kind KIND>
@@ -336,17 +336,18 @@ __global__ void norm_bwd_rows(struct norm_bwd_args<T> a)
         norm_bwd_row<T, W, 0, KIND>(a, row, nullptr, nullptr);
 }
 
-/* Runs the second stage: dw and db from parts_n parts of `width` columns, 32 columns a block; a
- * warp adds every WARPS-th part. */
-static __global__ void norm_bwd_parts(float *dw, float *db, const float *part, int64_t parts_n,
-                                      int64_t c, int64_t width, bool accumulate)
+/* Runs the second stage: dw and db from partials_n partial sums of `width` columns, 32 columns a
+ * block; a warp adds every WARPS-th partial sum. */
+static __global__ void norm_bwd_partials(float *dw, float *db, const float *partial,
+                                         int64_t partials_n, int64_t c, int64_t width,
+                                         bool accumulate)
 {
     __shared__ float sums[WARPS][WARP];
     int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP;
     int64_t i = (int64_t)blockIdx.x * WARP + lane;
     float sum = 0;
-    for (int64_t p = warp; p < parts_n && i < width; p += WARPS)
-        sum += part[p * width + i];
+    for (int64_t p = warp; p < partials_n && i < width; p += WARPS)
+        sum += partial[p * width + i];
     sums[warp][lane] = sum;
     __syncthreads();
     float *out = i < c ? dw + i : db ? db + (i - c) : nullptr;
@@ -363,36 +364,36 @@ constexpr int64_t RUNS_MOST = 528;
 constexpr size_t SHARED_MOST = 96 * 1024;
 
 template <typename T, int W, enum norm_kind KIND>
-static int norm_bwd_first(const struct cuda *cuda, const struct norm_bwd_args<T> &a, float *part,
+static int norm_bwd_first(const struct cuda *cuda, const struct norm_bwd_args<T> &a, float *partial,
                           int64_t *runs_out)
 {
     int warps = WARPS, sums = norm_sums(KIND);
-    size_t part_bytes = (size_t)sums * (size_t)a.c * sizeof(float),
+    size_t partial_bytes = (size_t)sums * (size_t)a.c * sizeof(float),
            copy_bytes = (size_t)sums * sizeof(float) * (size_t)norm_copy<W>(a.c);
     while (warps > 1 && warps * copy_bytes > SHARED_MOST)
         warps /= 2;
     if (warps * copy_bytes <= SHARED_MOST) {
         int64_t run = round_up(ceil_div(a.n, RUNS_MOST), warps),
                 runs = *runs_out = ceil_div(a.n, run);
-        if (runs * part_bytes > cuda->scratch_bytes)
+        if (runs * partial_bytes > cuda->scratch_bytes)
             return CUDA_REFUSAL_SCRATCH;
         return norm_kept<T, W>(a.c, [&](auto k) {
             return cuda_launch(norm_bwd_runs<T, W, decltype(k)::value, KIND>, (unsigned)runs,
-                               warps * WARP, warps * copy_bytes, cuda->stream, a, part, run);
+                               warps * WARP, warps * copy_bytes, cuda->stream, a, partial, run);
         });
     }
     int64_t run = ceil_div(a.n, 64), runs = *runs_out = ceil_div(a.n, run);
-    if (runs * part_bytes > cuda->scratch_bytes)
+    if (runs * partial_bytes > cuda->scratch_bytes)
         return CUDA_REFUSAL_SCRATCH;
     CUDA_TRY(cuda_launch(norm_bwd_columns<T>, dim3((unsigned)ceil_div(a.c, 128), (unsigned)runs),
-                         128, 0, cuda->stream, a, part, run, sums));
+                         128, 0, cuda->stream, a, partial, run, sums));
     return cuda_launch(norm_bwd_rows<T, W, KIND>, (unsigned)ceil_div(a.n, WARPS), WARPS * WARP, 0,
                        cuda->stream, a);
 }
 
 extern "C" int norm_bwd_cuda(const struct cuda *cuda, const struct norm_bwd *a)
 {
-    float *part = (float *)cuda->scratch, *dw = (float *)a->dw.data, *db = (float *)a->db.data;
+    float *partial = (float *)cuda->scratch, *dw = (float *)a->dw.data, *db = (float *)a->db.data;
     int64_t runs = 0;
     if (a->dx.dtype != a->x.dtype || a->dy.dtype != a->x.dtype || a->w.dtype != a->x.dtype ||
         a->dw.dtype != DTYPE_F32)
@@ -412,11 +413,12 @@ extern "C" int norm_bwd_cuda(const struct cuda *cuda, const struct norm_bwd *a)
             return cuda_wide<T>(is_aligned, [&](auto w) {
                 constexpr int W = decltype(w)::value;
                 return a->kind == NORM_KIND_RMS
-                           ? norm_bwd_first<T, W, NORM_KIND_RMS>(cuda, args, part, &runs)
-                           : norm_bwd_first<T, W, NORM_KIND_LAYER>(cuda, args, part, &runs);
+                           ? norm_bwd_first<T, W, NORM_KIND_RMS>(cuda, args, partial, &runs)
+                           : norm_bwd_first<T, W, NORM_KIND_LAYER>(cuda, args, partial, &runs);
             });
         }));
     int64_t width = norm_sums(a->kind) * a->c;
-    return cuda_launch(norm_bwd_parts, (unsigned)ceil_div(width, WARP), WARPS * WARP, 0,
-                       cuda->stream, dw, db, (const float *)part, runs, a->c, width, a->accumulate);
+    return cuda_launch(norm_bwd_partials, (unsigned)ceil_div(width, WARP), WARPS * WARP, 0,
+                       cuda->stream, dw, db, (const float *)partial, runs, a->c, width,
+                       a->accumulate);
 }

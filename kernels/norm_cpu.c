@@ -11,9 +11,9 @@
 #include "kernels/cpu.h"
 #include "kernels/vec_cpu.h"
 
-#define PART_ROWS 16
+#define RANGE_ROWS 16
 #define SLICES_MAX 32
-#define PART_COLUMNS 256
+#define RANGE_COLUMNS 256
 
 /* A row's sums of two vectors' worth of values, in double. */
 struct pair {
@@ -140,28 +140,28 @@ static void rms_fwd_row(const struct norm_fwd *a, int64_t n)
         ((float *)a->rstd.data)[n] = r;
 }
 
-static void rms_fwd_part(void *arg, int part_i, int thread_i)
+static void rms_fwd_range(void *arg, int range_i, int thread_i)
 {
     (void)thread_i;
     const struct norm_fwd *a = arg;
-    int64_t end = cpu_part_end(a->n, PART_ROWS, part_i);
-    for (int64_t n = (int64_t)part_i * PART_ROWS; n < end; n++)
+    int64_t end = cpu_range_end(a->n, RANGE_ROWS, range_i);
+    for (int64_t n = (int64_t)range_i * RANGE_ROWS; n < end; n++)
         rms_fwd_row(a, n);
 }
 
-static void norm_fwd_part(void *arg, int part_i, int thread_i)
+static void norm_fwd_range(void *arg, int range_i, int thread_i)
 {
     (void)thread_i;
     const struct norm_fwd *a = arg;
-    int64_t end = cpu_part_end(a->n, PART_ROWS, part_i);
-    for (int64_t n = (int64_t)part_i * PART_ROWS; n < end; n++)
+    int64_t end = cpu_range_end(a->n, RANGE_ROWS, range_i);
+    for (int64_t n = (int64_t)range_i * RANGE_ROWS; n < end; n++)
         norm_fwd_row(a, n);
 }
 
 void CPU_FN(norm_fwd)(const struct cpu *cpu, const struct norm_fwd *a)
 {
-    thread_pool_run(cpu->pool, cpu_parts(a->n, PART_ROWS),
-                    a->kind == NORM_KIND_RMS ? rms_fwd_part : norm_fwd_part, (void *)a);
+    thread_pool_run(cpu->pool, cpu_ranges(a->n, RANGE_ROWS),
+                    a->kind == NORM_KIND_RMS ? rms_fwd_range : norm_fwd_range, (void *)a);
 }
 
 struct norm_bwd_work {
@@ -170,8 +170,8 @@ struct norm_bwd_work {
     int64_t slices_n, slice_rows;
 };
 
-/* Passes over a row for the first time: returns its sums of g and g·x̂, and adds its part of dw and
- * db. */
+/* Passes over a row for the first time: returns its sums of g and g·x̂, and adds its terms to dw
+ * and db. */
 static struct pair norm_bwd_sums(const struct norm_bwd *a, int64_t n, float *dw, float *db)
 {
     const float *dy = (const float *)a->dy.data + n * a->c,
@@ -264,7 +264,7 @@ static void norm_bwd_slice(void *arg, int slice_i, int thread_i)
     const struct norm_bwd_work *work = arg;
     const struct norm_bwd *a = work->a;
     float *dw = work->sums + slice_i * 2 * a->c, *db = dw + a->c;
-    int64_t end = cpu_part_end(a->n, work->slice_rows, slice_i);
+    int64_t end = cpu_range_end(a->n, work->slice_rows, slice_i);
     memset(dw, 0, 2 * (size_t)a->c * sizeof *dw);
     for (int64_t n = slice_i * work->slice_rows; n < end; n++)
         norm_bwd_dx(a, n, norm_bwd_sums(a, n, dw, db));
@@ -278,21 +278,21 @@ static void rms_bwd_slice(void *arg, int slice_i, int thread_i)
     const struct norm_bwd_work *work = arg;
     const struct norm_bwd *a = work->a;
     float *dw = work->sums + slice_i * 2 * a->c;
-    int64_t end = cpu_part_end(a->n, work->slice_rows, slice_i);
+    int64_t end = cpu_range_end(a->n, work->slice_rows, slice_i);
     memset(dw, 0, 2 * (size_t)a->c * sizeof *dw);
     for (int64_t n = slice_i * work->slice_rows; n < end; n++)
         rms_bwd_row(a, n, dw);
 }
 
 /* Adds the slices of some columns, in order, in double. */
-static void norm_bwd_columns(void *arg, int part_i, int thread_i)
+static void norm_bwd_columns(void *arg, int range_i, int thread_i)
 {
     (void)thread_i;
     const struct norm_bwd_work *work = arg;
     const struct norm_bwd *a = work->a;
     float *dw = a->dw.data, *db = a->db.data;
-    int64_t end = cpu_part_end(a->c, PART_COLUMNS, part_i);
-    for (int64_t c = (int64_t)part_i * PART_COLUMNS; c < end; c++) {
+    int64_t end = cpu_range_end(a->c, RANGE_COLUMNS, range_i);
+    for (int64_t c = (int64_t)range_i * RANGE_COLUMNS; c < end; c++) {
         double w_sum = a->accumulate ? dw[c] : 0, b_sum = a->accumulate && db ? db[c] : 0;
         for (int64_t s = 0; s < work->slices_n; s++) {
             w_sum += work->sums[s * 2 * a->c + c];
@@ -312,20 +312,20 @@ void CPU_FN(norm_bwd)(const struct cpu *cpu, const struct norm_bwd *a)
     int64_t rows = a->n / slices + (a->n % slices != 0);
     struct norm_bwd_work work = {
         .a = a, .sums = (float *)(void *)cpu->shared, .slice_rows = rows > 0 ? rows : 1};
-    work.slices_n = cpu_parts(a->n, work.slice_rows);
+    work.slices_n = cpu_ranges(a->n, work.slice_rows);
     thread_pool_run(cpu->pool, (int)work.slices_n,
                     a->kind == NORM_KIND_RMS ? rms_bwd_slice : norm_bwd_slice, &work);
-    thread_pool_run(cpu->pool, cpu_parts(a->c, PART_COLUMNS), norm_bwd_columns, &work);
+    thread_pool_run(cpu->pool, cpu_ranges(a->c, RANGE_COLUMNS), norm_bwd_columns, &work);
 }
 
 /* ---- each head of a row ---- */
 
-static void head_norm_fwd_part(void *arg, int part_i, int thread_i)
+static void head_norm_fwd_range(void *arg, int range_i, int thread_i)
 {
     (void)thread_i;
     const struct head_norm_fwd *a = arg;
-    int64_t end = cpu_part_end(a->n, PART_ROWS, part_i);
-    for (int64_t n = (int64_t)part_i * PART_ROWS; n < end; n++)
+    int64_t end = cpu_range_end(a->n, RANGE_ROWS, range_i);
+    for (int64_t n = (int64_t)range_i * RANGE_ROWS; n < end; n++)
         for (int64_t at = n * a->stride, h = 0; h < a->heads; h++, at += a->d) {
             const float *x = (const float *)a->x.data + at;
             rms_scale((float *)a->y.data + at, x, a->w.data, a->d, rms_rstd(x, a->d, a->eps));
@@ -334,7 +334,7 @@ static void head_norm_fwd_part(void *arg, int part_i, int thread_i)
 
 void CPU_FN(head_norm_fwd)(const struct cpu *cpu, const struct head_norm_fwd *a)
 {
-    thread_pool_run(cpu->pool, cpu_parts(a->n, PART_ROWS), head_norm_fwd_part, (void *)a);
+    thread_pool_run(cpu->pool, cpu_ranges(a->n, RANGE_ROWS), head_norm_fwd_range, (void *)a);
 }
 
 struct head_norm_bwd_work {
@@ -364,7 +364,7 @@ static void head_norm_bwd_slice(void *arg, int slice_i, int thread_i)
     const struct head_norm_bwd_work *work = arg;
     const struct head_norm_bwd *a = work->a;
     float *row = work->sums + slice_i * 2 * a->d, *slice = row + a->d;
-    int64_t end = cpu_part_end(a->n, work->slice_rows, slice_i);
+    int64_t end = cpu_range_end(a->n, work->slice_rows, slice_i);
     memset(slice, 0, (size_t)a->d * sizeof *slice);
     for (int64_t n = slice_i * work->slice_rows; n < end; n++)
         head_norm_bwd_row(a, n, row, slice);
@@ -390,7 +390,7 @@ void CPU_FN(head_norm_bwd)(const struct cpu *cpu, const struct head_norm_bwd *a)
     int64_t rows = a->n / slices + (a->n % slices != 0);
     struct head_norm_bwd_work work = {
         .a = a, .sums = (float *)(void *)cpu->shared, .slice_rows = rows > 0 ? rows : 1};
-    work.slices_n = cpu_parts(a->n, work.slice_rows);
+    work.slices_n = cpu_ranges(a->n, work.slice_rows);
     thread_pool_run(cpu->pool, (int)work.slices_n, head_norm_bwd_slice, &work);
     head_norm_bwd_total(&work);
 }

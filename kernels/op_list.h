@@ -23,7 +23,7 @@
 #include "kernels/rope.h"       /* rope_table, rope */
 #include "kernels/softcap.h"    /* softcap */
 #include "kernels/swiglu.h"     /* swiglu_fwd, swiglu_bwd */
-#include "kernels/xent.h"       /* xent, qa_xent, xent_part, xent_join */
+#include "kernels/xent.h"       /* xent, qa_xent, xent_shard, xent_join */
 
 #define OP_LIST(X)      \
     X(embed_fwd)        \
@@ -49,7 +49,7 @@
     X(softcap)          \
     X(xent)             \
     X(qa_xent)          \
-    X(xent_part)        \
+    X(xent_shard)       \
     X(xent_join)        \
     X(drop)             \
     X(branch_add)       \

@@ -16,11 +16,11 @@
 #define PEAK_CHAINS 12
 #endif
 #define PEAK_RUN 4096 /* multiply-adds of each sum between looks at the clock */
-#define PEAK_PART 65536
+#define PEAK_RANGE 65536
 
 struct peak_fma {
     double seconds;
-    double rate[THREAD_POOL_MAX]; /* rate of each part */
+    double rate[THREAD_POOL_MAX]; /* rate of each thread */
 };
 
 #ifdef CPU_AMX
@@ -58,7 +58,7 @@ static float peak_chains(float scale, float shift)
 }
 #endif
 
-static void peak_fma_part(void *arg, int part_i, int thread_i)
+static void peak_fma_task(void *arg, int task_i, int thread_i)
 {
     (void)thread_i;
     struct peak_fma *p = arg;
@@ -71,7 +71,7 @@ static void peak_fma_part(void *arg, int part_i, int thread_i)
         now = clock_ns();
     } while ((double)(now - start) < p->seconds * 1e9);
     (void)sink;
-    p->rate[part_i] = (double)runs * PEAK_FLOPS * 1e9 / (double)(now - start);
+    p->rate[task_i] = (double)runs * PEAK_FLOPS * 1e9 / (double)(now - start);
 }
 
 #ifdef CPU_AMX
@@ -82,7 +82,7 @@ double CPU_FN(peak_fma)(const struct cpu *cpu, double seconds)
 {
     struct peak_fma p = {.seconds = seconds};
     int threads_n = thread_pool_threads(cpu->pool);
-    thread_pool_run(cpu->pool, threads_n, peak_fma_part, &p);
+    thread_pool_run(cpu->pool, threads_n, peak_fma_task, &p);
     double sum = 0;
     for (int i = 0; i < threads_n; i++)
         sum += p.rate[i];
@@ -95,24 +95,24 @@ struct peak_update {
     int64_t n;
 };
 
-static void peak_update_part(void *arg, int part_i, int thread_i)
+static void peak_update_range(void *arg, int range_i, int thread_i)
 {
     (void)thread_i;
     const struct peak_update *p = arg;
-    int64_t from = (int64_t)part_i * PEAK_PART,
-            to = from + PEAK_PART < p->n ? from + PEAK_PART : p->n;
+    int64_t from = (int64_t)range_i * PEAK_RANGE,
+            to = from + PEAK_RANGE < p->n ? from + PEAK_RANGE : p->n;
     for (; from + VEC_W <= to; from += VEC_W)
         vec_store(p->data + from, vec_load(p->data + from) + vec_set(1.0f));
     for (; from < to; from++)
         p->data[from] += 1.0f;
 }
 
-static void peak_read_part(void *arg, int part_i, int thread_i)
+static void peak_read_range(void *arg, int range_i, int thread_i)
 {
     (void)thread_i;
     const struct peak_update *p = arg;
-    int64_t from = (int64_t)part_i * PEAK_PART,
-            to = from + PEAK_PART < p->n ? from + PEAK_PART : p->n;
+    int64_t from = (int64_t)range_i * PEAK_RANGE,
+            to = from + PEAK_RANGE < p->n ? from + PEAK_RANGE : p->n;
     vec sum[4] = {{0}};
     for (; from + 4 * VEC_W <= to; from += 4 * VEC_W)
 #pragma GCC unroll 4
@@ -124,13 +124,13 @@ static void peak_read_part(void *arg, int part_i, int thread_i)
 
 /* Returns nanoseconds of the fastest of `repeats` passes. */
 static double peak_pass(const struct cpu *cpu, float *data, int64_t n, int repeats,
-                        thread_pool_fn *part)
+                        thread_pool_fn *range)
 {
     struct peak_update p = {data, n};
     int64_t best = INT64_MAX;
     for (int i = 0; i < repeats; i++) {
         int64_t start = clock_ns();
-        thread_pool_run(cpu->pool, (int)((n + PEAK_PART - 1) / PEAK_PART), part, &p);
+        thread_pool_run(cpu->pool, (int)((n + PEAK_RANGE - 1) / PEAK_RANGE), range, &p);
         int64_t elapsed_ns = clock_ns() - start;
         best = elapsed_ns < best ? elapsed_ns : best;
     }
@@ -139,11 +139,11 @@ static double peak_pass(const struct cpu *cpu, float *data, int64_t n, int repea
 
 double CPU_FN(peak_update)(const struct cpu *cpu, float *data, int64_t n, int repeats)
 {
-    return 8.0 * (double)n * 1e9 / peak_pass(cpu, data, n, repeats, peak_update_part);
+    return 8.0 * (double)n * 1e9 / peak_pass(cpu, data, n, repeats, peak_update_range);
 }
 
 double CPU_FN(peak_read)(const struct cpu *cpu, float *data, int64_t n, int repeats)
 {
-    return 4.0 * (double)n * 1e9 / peak_pass(cpu, data, n, repeats, peak_read_part);
+    return 4.0 * (double)n * 1e9 / peak_pass(cpu, data, n, repeats, peak_read_range);
 }
 #endif

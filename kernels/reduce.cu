@@ -7,7 +7,7 @@ constexpr int64_t RUN
 = REDUCE_BLOCK_ELEMS, RUNS_MOST = 2048;
 
 template <typename T, int W, bool SQUARED>
-__global__ void reduce_runs(double *part, const T *x, int64_t n, int64_t run)
+__global__ void reduce_runs(double *partial, const T *x, int64_t n, int64_t run)
 {
     int64_t first = blockIdx.x * run, end = first + run < n ? first + run : n;
     double sum = 0;
@@ -20,15 +20,15 @@ __global__ void reduce_runs(double *part, const T *x, int64_t n, int64_t run)
     }
     sum = block_sum(sum);
     if (threadIdx.x == 0)
-        part[blockIdx.x] = sum;
+        partial[blockIdx.x] = sum;
 }
 
-static __global__ void reduce_parts(double *out, const double *part, int64_t parts_n,
-                                    bool accumulate)
+static __global__ void reduce_partials(double *out, const double *partial, int64_t partials_n,
+                                       bool accumulate)
 {
     double sum = 0;
-    for (int64_t i = threadIdx.x; i < parts_n; i += THREADS)
-        sum += part[i];
+    for (int64_t i = threadIdx.x; i < partials_n; i += THREADS)
+        sum += partial[i];
     sum = block_sum(sum);
     if (threadIdx.x == 0)
         *out = accumulate ? *out + sum : sum;
@@ -36,7 +36,8 @@ static __global__ void reduce_parts(double *out, const double *part, int64_t par
 
 /* Computes the sum of each run of `run` elements. */
 template <bool SQUARED>
-static int sum_runs(const struct cuda *cuda, double *part, struct tensor x, int64_t n, int64_t run)
+static int sum_runs(const struct cuda *cuda, double *partial, struct tensor x, int64_t n,
+                    int64_t run)
 {
     int64_t runs = ceil_div(n, run);
     if (runs == 0)
@@ -45,7 +46,7 @@ static int sum_runs(const struct cuda *cuda, double *part, struct tensor x, int6
         using T = decltype(t);
         return cuda_wide<T>(all_aligned<T>(n, {x.data}), [&](auto w) {
             return cuda_launch(reduce_runs<T, decltype(w)::value, SQUARED>, (unsigned)runs, THREADS,
-                               0, cuda->stream, part, (const T *)x.data, n, run);
+                               0, cuda->stream, partial, (const T *)x.data, n, run);
         });
     });
 }
@@ -56,10 +57,10 @@ static int launch_reduce(const struct cuda *cuda, struct tensor out, struct tens
 {
     int64_t run = round_up(n > RUN * RUNS_MOST ? ceil_div(n, RUNS_MOST) : RUN, RUN),
             runs = ceil_div(n, run);
-    double *part = (double *)cuda->scratch;
-    CUDA_TRY(sum_runs<SQUARED>(cuda, part, x, n, run));
-    return cuda_launch(reduce_parts, 1, THREADS, 0, cuda->stream, (double *)out.data,
-                       (const double *)part, runs, accumulate);
+    double *partial = (double *)cuda->scratch;
+    CUDA_TRY(sum_runs<SQUARED>(cuda, partial, x, n, run));
+    return cuda_launch(reduce_partials, 1, THREADS, 0, cuda->stream, (double *)out.data,
+                       (const double *)partial, runs, accumulate);
 }
 
 extern "C" int sum_cuda(const struct cuda *cuda, const struct sum *a)

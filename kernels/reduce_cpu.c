@@ -5,7 +5,7 @@
 #include "kernels/cpu.h"
 #include "kernels/vec_cpu.h"
 
-#define PART_BLOCKS 32
+#define RANGE_BLOCKS 32
 #define REDUCE_LANES 32
 
 struct reduce_work {
@@ -37,13 +37,13 @@ static double reduce_lanes(const float *restrict x, int64_t n, bool square)
     return lane[0];
 }
 
-static void reduce_part(void *arg, int part_i, int thread_i)
+static void reduce_range(void *arg, int range_i, int thread_i)
 {
     (void)thread_i;
     const struct reduce_work *work = arg;
-    int64_t blocks_n = cpu_parts(work->n, REDUCE_BLOCK_ELEMS),
-            end = cpu_part_end(blocks_n, PART_BLOCKS, part_i);
-    for (int64_t block = (int64_t)part_i * PART_BLOCKS; block < end; block++) {
+    int64_t blocks_n = cpu_ranges(work->n, REDUCE_BLOCK_ELEMS),
+            end = cpu_range_end(blocks_n, RANGE_BLOCKS, range_i);
+    for (int64_t block = (int64_t)range_i * RANGE_BLOCKS; block < end; block++) {
         int64_t first = block * REDUCE_BLOCK_ELEMS,
                 n = work->n - first < REDUCE_BLOCK_ELEMS ? work->n - first : REDUCE_BLOCK_ELEMS;
         work->blocks[block] = reduce_lanes(work->x + first, n, work->square);
@@ -59,13 +59,13 @@ static double reduce_pairwise(const double *x, int64_t n)
 
 static void reduce_blocks(const struct cpu *cpu, struct reduce_work *work)
 {
-    int64_t blocks_n = cpu_parts(work->n, REDUCE_BLOCK_ELEMS);
-    thread_pool_run(cpu->pool, cpu_parts(blocks_n, PART_BLOCKS), reduce_part, work);
+    int64_t blocks_n = cpu_ranges(work->n, REDUCE_BLOCK_ELEMS);
+    thread_pool_run(cpu->pool, cpu_ranges(blocks_n, RANGE_BLOCKS), reduce_range, work);
 }
 
 static void reduce_run(const struct cpu *cpu, struct reduce_work work, double *out, bool accumulate)
 {
-    int64_t blocks_n = cpu_parts(work.n, REDUCE_BLOCK_ELEMS);
+    int64_t blocks_n = cpu_ranges(work.n, REDUCE_BLOCK_ELEMS);
     ASSERTF((size_t)blocks_n <= CPU_SHARED_BYTES / sizeof(double), "%lld elements",
             (long long)work.n);
     work.blocks = (double *)(void *)cpu->shared;

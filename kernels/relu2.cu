@@ -41,7 +41,7 @@ extern "C" int relu2_fwd_cuda(const struct cuda *cuda, const struct relu2_fwd *a
         using T = decltype(t);
         return cuda_wide<T>(all_aligned<T>(a->n, {a->y.data, a->x.data}), [&](auto w) {
             constexpr int W = decltype(w)::value;
-            return cuda_pieces(a->n, [&](int64_t first, int n) {
+            return cuda_ranges(a->n, [&](int64_t first, int n) {
                 return cuda_launch(relu2_fwd_wide<T, W>, cuda_blocks(cuda, n / W, THREADS), THREADS,
                                    0, cuda->stream, (T *)a->y.data + first,
                                    (const T *)a->x.data + first, n);
@@ -58,7 +58,7 @@ extern "C" int relu2_bwd_cuda(const struct cuda *cuda, const struct relu2_bwd *a
         using T = decltype(t);
         return cuda_wide<T>(all_aligned<T>(a->n, {a->dx.data, a->dy.data, a->x.data}), [&](auto w) {
             constexpr int W = decltype(w)::value;
-            return cuda_pieces(a->n, [&](int64_t first, int n) {
+            return cuda_ranges(a->n, [&](int64_t first, int n) {
                 return cuda_launch(relu2_bwd_wide<T, W>, cuda_blocks(cuda, n / W, THREADS), THREADS,
                                    0, cuda->stream, (T *)a->dx.data + first,
                                    (const T *)a->dy.data + first, (const T *)a->x.data + first, n);

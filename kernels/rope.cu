@@ -1,7 +1,7 @@
 /* rope — the table of rotations, and the rotation of query and key heads (rope.h).
  *
  * A warp processes a row. A group of lanes rotates one head, each lane W pairs, and the warp's
- * groups alternate over the heads, so a lane reads its part of the table once for all heads. A
+ * groups alternate over the heads, so a lane reads its entries of the table once for all heads. A
  * pair's two elements are R/2 apart: both are read and written by one lane. */
 #include "kernels/stride.cuh"
 
@@ -10,7 +10,7 @@ constexpr int WARPS = 8, THREADS = 256;
 /* ---- the table ---- */
 
 /* Returns cosine and sine of an angle up to 2^24, to the last bit of f32 or its neighbour: in
- * double, the angle minus a multiple of π/2 in two parts, then their Taylor series. CUDA's own
+ * double, the angle minus a multiple of π/2 in two terms, then their Taylor series. CUDA's own
  * functions need local memory for such large angles. */
 __device__ static inline float2 rotation_of(float angle)
 {

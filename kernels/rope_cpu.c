@@ -7,15 +7,15 @@
 #include "kernels/cpu.h"
 #include "kernels/vec_cpu.h"
 
-#define PART_ROWS 16
+#define RANGE_ROWS 16
 #define TABLE_ROWS 64
 
-static void rope_table_part(void *arg, int part_i, int thread_i)
+static void rope_table_range(void *arg, int range_i, int thread_i)
 {
     (void)thread_i;
     const struct rope_table *a = arg;
-    int64_t end = cpu_part_end(a->t, TABLE_ROWS, part_i);
-    for (int64_t t = (int64_t)part_i * TABLE_ROWS; t < end; t++) {
+    int64_t end = cpu_range_end(a->t, TABLE_ROWS, range_i);
+    for (int64_t t = (int64_t)range_i * TABLE_ROWS; t < end; t++) {
         float *row = (float *)a->table.data + t * a->rot;
         for (int64_t i = 0; i < a->rot / 2; i++) {
             double angle = (double)((float)(a->first + t) * a->freq[i]);
@@ -27,7 +27,7 @@ static void rope_table_part(void *arg, int part_i, int thread_i)
 
 void CPU_FN(rope_table)(const struct cpu *cpu, const struct rope_table *a)
 {
-    thread_pool_run(cpu->pool, cpu_parts(a->t, TABLE_ROWS), rope_table_part, (void *)a);
+    thread_pool_run(cpu->pool, cpu_ranges(a->t, TABLE_ROWS), rope_table_range, (void *)a);
 }
 
 /* A row of the table, cosines and sines apart. */
@@ -75,16 +75,16 @@ static void rope_row(const struct rope *a, int64_t n)
         rope_head(row + at.k + i * at.head, &r, a->rot / 2);
 }
 
-static void rope_part(void *arg, int part_i, int thread_i)
+static void rope_range(void *arg, int range_i, int thread_i)
 {
     (void)thread_i;
     const struct rope *a = arg;
-    int64_t end = cpu_part_end(a->n, PART_ROWS, part_i);
-    for (int64_t n = (int64_t)part_i * PART_ROWS; n < end; n++)
+    int64_t end = cpu_range_end(a->n, RANGE_ROWS, range_i);
+    for (int64_t n = (int64_t)range_i * RANGE_ROWS; n < end; n++)
         rope_row(a, n);
 }
 
 void CPU_FN(rope)(const struct cpu *cpu, const struct rope *a)
 {
-    thread_pool_run(cpu->pool, cpu_parts(a->n, PART_ROWS), rope_part, (void *)a);
+    thread_pool_run(cpu->pool, cpu_ranges(a->n, RANGE_ROWS), rope_range, (void *)a);
 }

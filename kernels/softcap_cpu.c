@@ -37,5 +37,5 @@ static void softcap_row(void *arg, int n, int thread_i)
 
 void CPU_FN(softcap)(const struct cpu *cpu, const struct softcap *a)
 {
-    thread_pool_run(cpu->pool, cpu_parts(a->n, 1), softcap_row, (void *)a);
+    thread_pool_run(cpu->pool, cpu_ranges(a->n, 1), softcap_row, (void *)a);
 }

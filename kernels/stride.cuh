@@ -48,7 +48,8 @@ static inline bool all_aligned(int64_t row_elems, std::initializer_list<const vo
     return true;
 }
 
-/* cuda_blocks — returns the blocks of `threads` for n pieces of work that a kernel strides over. */
+/* cuda_blocks — returns the blocks of `threads` for n elements of work that a kernel strides
+ * over. */
 static inline unsigned cuda_blocks(const struct cuda *cuda, int64_t n, int threads)
 {
     int64_t blocks = ceil_div(n, threads), most = (int64_t)cuda->sm_count * 16;
@@ -63,19 +64,19 @@ __device__ static inline int64_t thread_first(void)
 }
 __device__ static inline int64_t thread_step(void) { return (int64_t)gridDim.x * blockDim.x; }
 
-/* cuda_pieces — calls run(first, n) for one piece of n elements after the other of elems_n, until
- * one fails. An int counts a piece and the stride of a grid beyond its end, so a kernel's index
- * needs one register and no carry. The first address of a piece has the alignment of the tensor. */
+/* cuda_ranges — calls run(first, n) for one range of n elements after the other of elems_n, until
+ * one fails. An int counts a range and the stride of a grid beyond its end, so a kernel's index
+ * needs one register and no carry. The first address of a range has the alignment of the tensor. */
 #ifdef CONVOY_EMU
-constexpr int64_t PIECE_MOST = 1 << 16; /* for tests: several in a tensor that the host can hold */
+constexpr int64_t RANGE_MOST = 1 << 16; /* for tests: several in a tensor that the host can hold */
 #else
-constexpr int64_t PIECE_MOST = 1 << 30;
+constexpr int64_t RANGE_MOST = 1 << 30;
 #endif
-template <typename Run> static inline int cuda_pieces(int64_t elems_n, Run run)
+template <typename Run> static inline int cuda_ranges(int64_t elems_n, Run run)
 {
     int rc = 0;
-    for (int64_t first = 0; first < elems_n && rc == 0; first += PIECE_MOST)
-        rc = run(first, (int)(elems_n - first < PIECE_MOST ? elems_n - first : PIECE_MOST));
+    for (int64_t first = 0; first < elems_n && rc == 0; first += RANGE_MOST)
+        rc = run(first, (int)(elems_n - first < RANGE_MOST ? elems_n - first : RANGE_MOST));
     return rc;
 }
 

@@ -1,11 +1,11 @@
 /* swiglu_cpu — the fast gated activation and its gradient, at the speed of memory: each task
- * processes a part of the elements, which may span rows. */
+ * processes a range of the elements, which may span rows. */
 #include "kernels/swiglu.h"
 
 #include "kernels/cpu.h"
 #include "kernels/vec_cpu.h"
 
-#define PART_ELEMS 16384
+#define RANGE_ELEMS 16384
 
 /* s = 1/(1+exp(-g)) and 1-s, from exp(-|g|), which never overflows. */
 struct gate {
@@ -31,20 +31,20 @@ static void swiglu_fwd_run(float *y, const float *g, const float *u, int64_t n)
     }
 }
 
-/* run_end — returns the end of a part's run that begins at element `at`: the end of its row, or of
- * the part. */
+/* run_end — returns the end of a range's run that begins at element `at`: the end of its row, or of
+ * the range. */
 static int64_t run_end(int64_t at, int64_t end, int64_t f)
 {
     int64_t row_end = (at / f + 1) * f;
     return row_end < end ? row_end : end;
 }
 
-static void swiglu_fwd_part(void *arg, int part_i, int thread_i)
+static void swiglu_fwd_range(void *arg, int range_i, int thread_i)
 {
     (void)thread_i;
     const struct swiglu_fwd *a = arg;
-    int64_t at = (int64_t)part_i * PART_ELEMS, next,
-            end = cpu_part_end(a->n * a->f, PART_ELEMS, part_i);
+    int64_t at = (int64_t)range_i * RANGE_ELEMS, next,
+            end = cpu_range_end(a->n * a->f, RANGE_ELEMS, range_i);
     for (; at < end; at = next) {
         const float *g = (const float *)a->gu.data + at + at / a->f * a->f;
         next = run_end(at, end, a->f);
@@ -54,7 +54,7 @@ static void swiglu_fwd_part(void *arg, int part_i, int thread_i)
 
 void CPU_FN(swiglu_fwd)(const struct cpu *cpu, const struct swiglu_fwd *a)
 {
-    thread_pool_run(cpu->pool, cpu_parts(a->n * a->f, PART_ELEMS), swiglu_fwd_part, (void *)a);
+    thread_pool_run(cpu->pool, cpu_ranges(a->n * a->f, RANGE_ELEMS), swiglu_fwd_range, (void *)a);
 }
 
 struct gradient {
@@ -85,12 +85,12 @@ static void swiglu_bwd_run(float *dg, float *du, const float *dy, const float *g
     }
 }
 
-static void swiglu_bwd_part(void *arg, int part_i, int thread_i)
+static void swiglu_bwd_range(void *arg, int range_i, int thread_i)
 {
     (void)thread_i;
     const struct swiglu_bwd *a = arg;
-    int64_t at = (int64_t)part_i * PART_ELEMS, next,
-            end = cpu_part_end(a->n * a->f, PART_ELEMS, part_i);
+    int64_t at = (int64_t)range_i * RANGE_ELEMS, next,
+            end = cpu_range_end(a->n * a->f, RANGE_ELEMS, range_i);
     for (; at < end; at = next) {
         int64_t wide = at + at / a->f * a->f;
         const float *g = (const float *)a->gu.data + wide;
@@ -102,5 +102,5 @@ static void swiglu_bwd_part(void *arg, int part_i, int thread_i)
 
 void CPU_FN(swiglu_bwd)(const struct cpu *cpu, const struct swiglu_bwd *a)
 {
-    thread_pool_run(cpu->pool, cpu_parts(a->n * a->f, PART_ELEMS), swiglu_bwd_part, (void *)a);
+    thread_pool_run(cpu->pool, cpu_ranges(a->n * a->f, RANGE_ELEMS), swiglu_bwd_range, (void *)a);
 }

@@ -141,28 +141,28 @@ template <int N> __device__ static inline void cp_wait(void)
 #endif
 }
 
-/* swizzle — returns the byte offset of 16-byte piece `piece` of row `row` in a tile of PIECES (a
- * power of two, ≥ 8) pieces a row. The eight rows that one matrix of ldmatrix reads lie in
+/* swizzle — returns the byte offset of 16-byte vector `vector` of row `row` in a tile of VECTORS (a
+ * power of two, ≥ 8) vectors a row. The eight rows that one matrix of ldmatrix reads lie in
  * different banks. */
-template <int PIECES> __device__ static inline int swizzle(int row, int piece)
+template <int VECTORS> __device__ static inline int swizzle(int row, int vector)
 {
-    static_assert(PIECES >= 8 && (PIECES & (PIECES - 1)) == 0, "rows of 128 bytes and more");
-    return (row * PIECES + (piece ^ (row & 7))) * 16;
+    static_assert(VECTORS >= 8 && (VECTORS & (VECTORS - 1)) == 0, "rows of 128 bytes and more");
+    return (row * VECTORS + (vector ^ (row & 7))) * 16;
 }
 
-/* Returns the same if the row is 8·n + (row & 7) and the piece is even + 0 or 1. (swizzled + (odd ^
- * row & 7) · 16) is computed once for a lane; `even` is then added by an exclusive or with a
+/* Returns the same if the row is 8·n + (row & 7) and the vector is even + 0 or 1. (swizzled + (odd
+ * ^ row & 7) · 16) is computed once for a lane; `even` is then added by an exclusive or with a
  * constant. */
-template <int PIECES>
+template <int VECTORS>
 __device__ static inline shared_at swizzle_lane(shared_at tile, int row, int odd)
 {
-    return tile + (shared_at)((row * PIECES + (odd ^ (row & 7))) * 16);
+    return tile + (shared_at)((row * VECTORS + (odd ^ (row & 7))) * 16);
 }
-template <int PIECES>
+template <int VECTORS>
 __device__ static inline shared_at swizzle_at(shared_at lane, int row_of_8, int even)
 {
     return (lane ^ (shared_at)((even & 6) * 16)) +
-           (shared_at)(row_of_8 * PIECES * 16 + (even & ~7) * 16);
+           (shared_at)(row_of_8 * VECTORS * 16 + (even & ~7) * 16);
 }
 
 #endif

@@ -1,5 +1,5 @@
-/* xent — the plain truth of cross-entropy, for rows of a vocabulary, whole or in parts, and for the
- * two ends of an answer span. */
+/* xent — the plain truth of cross-entropy, for rows of a vocabulary, whole or in shards, and for
+ * the two ends of an answer span. */
 #include "kernels/xent.h"
 
 #include <math.h>
@@ -41,7 +41,7 @@ void xent_plain(const struct cpu *cpu, const struct xent *a)
     }
 }
 
-void xent_part_plain(const struct cpu *cpu, const struct xent_part *a)
+void xent_shard_plain(const struct cpu *cpu, const struct xent_shard *a)
 {
     (void)cpu;
     const int32_t *targets = a->targets.data;
@@ -61,18 +61,18 @@ void xent_part_plain(const struct cpu *cpu, const struct xent_part *a)
     }
 }
 
-/* Returns log Σ exp of a row over all parts; *hit: the target's logit. */
+/* Returns log Σ exp of a row over all shards; *hit: the target's logit. */
 static double xent_join_row(const struct xent_join *a, int64_t n, double *hit)
 {
     const float *stats = (const float *)a->stats.data + 3 * n;
     int64_t step = a->stats_stride ? a->stats_stride : 3 * a->n;
     double max = -INFINITY, sum = 0;
     *hit = -INFINITY;
-    for (int64_t i = 0; i < a->parts; i++) {
+    for (int64_t i = 0; i < a->shards; i++) {
         max = stats[i * step] > max ? stats[i * step] : max;
         *hit = stats[i * step + 2] > *hit ? stats[i * step + 2] : *hit;
     }
-    for (int64_t i = 0; i < a->parts; i++) /* a part of logits -inf has the sum 0, or NaN */
+    for (int64_t i = 0; i < a->shards; i++) /* a shard of logits -inf has the sum 0, or NaN */
         sum +=
             stats[i * step + 1] * (stats[i * step] == -INFINITY ? 1 : exp(stats[i * step] - max));
     return max + log(sum);

@@ -4,8 +4,8 @@
  * width.
  *
  * A row that fits stays on the chip between the passes: it is read from memory once and written
- * once. The copy into shared memory is asynchronous and in STAGES parts, so the first pass begins
- * when the first part has arrived. Each thread copies its own elements: no barrier orders the
+ * once. The copy into shared memory is asynchronous and in STAGES stages, so the first pass begins
+ * when the first stage has arrived. Each thread copies its own elements: no barrier orders the
  * passes. Both forms have the same bits. */
 #include "kernels/stride.cuh"
 #include "kernels/tensor_core.cuh" /* cp_async */
@@ -40,7 +40,7 @@ __device__ static inline void soft_add(struct soft &s, const float (&x)[W])
         s.sum += exp_of<T>(x[j] - from);
 }
 
-/* Returns log Σ e^x over a block; s is each thread's part. */
+/* Returns log Σ e^x over a block; s: the numbers of each thread. */
 __device__ static inline float soft_log(struct soft s)
 {
     float most = block_max(s.most);
@@ -48,7 +48,7 @@ __device__ static inline float soft_log(struct soft s)
     return most + logf(sum);
 }
 
-/* A row of n elements: whole 16-byte pieces from `head` to `body`, single elements before and
+/* A row of n elements: whole 16-byte vectors from `head` to `body`, single elements before and
  * after. */
 struct cut {
     int head, body, n;
@@ -59,15 +59,16 @@ template <typename T> __device__ static inline struct cut cut_of(const T *row, i
     return {head, head + (n - head) / WIDE<T> * WIDE<T>, n};
 }
 
-/* each_before, each_piece, each_after — call run(index, width) for the single elements before the
- * 16-byte pieces, for the pieces, and for the single elements after them. A block does one row. */
+/* each_before, each_vector, each_after — call run(index, width) for the single elements before the
+ * 16-byte vectors, for the vectors, and for the single elements after them. A block does one
+ * row. */
 template <typename Run> __device__ static inline void each_before(const struct cut &cut, Run run)
 {
     for (int i = (int)threadIdx.x; i < cut.head; i += THREADS)
         run(i, width<1>());
 }
 template <typename T, typename Run>
-__device__ static inline void each_piece(int first, int end, Run run)
+__device__ static inline void each_vector(int first, int end, Run run)
 {
     for (int i = first + (int)threadIdx.x * WIDE<T>; i < end; i += THREADS * WIDE<T>)
         run(i, width<WIDE<T>>());
@@ -82,7 +83,7 @@ template <typename T, typename Run>
 __device__ static inline void each_of_row(const struct cut &cut, Run run)
 {
     each_before(cut, run);
-    each_piece<T>(cut.head, cut.body, run);
+    each_vector<T>(cut.head, cut.body, run);
     each_after(cut, run);
 }
 
@@ -158,7 +159,7 @@ __global__ void __launch_bounds__(THREADS)
     });
 }
 
-/* Copies the thread's elements of a row to `kept`, in STAGES groups of pieces; returns how many
+/* Copies the thread's elements of a row to `kept`, in STAGES groups of vectors; returns how many
  * elements a group spans. */
 template <typename T>
 __device__ static inline int keep_row(T *kept, const T *row, const struct cut &cut)
@@ -167,8 +168,8 @@ __device__ static inline int keep_row(T *kept, const T *row, const struct cut &c
     int span = (int)ceil_div(ceil_div(cut.body - cut.head, ROUND), STAGES) * ROUND;
     auto one = [&](int i, auto) { kept[i] = row[i]; };
     for (int k = 0; k < STAGES; k++) {
-        each_piece<T>(cut.head + k * span, min(cut.body, cut.head + (k + 1) * span),
-                      [&](int i, auto) { cp_async(shared_address(kept + i), row + i, 16); });
+        each_vector<T>(cut.head + k * span, min(cut.body, cut.head + (k + 1) * span),
+                       [&](int i, auto) { cp_async(shared_address(kept + i), row + i, 16); });
         cp_commit();
     }
     each_before(cut, one);
@@ -189,8 +190,8 @@ __device__ static inline float kept_log(const T *kept, const struct cut &cut, in
     auto stage = [&](auto left) { /* groups that may still be in progress */
                                   constexpr int K = STAGES - 1 - decltype(left)::value;
                                   cp_wait<decltype(left)::value>();
-                                  each_piece<T>(cut.head + K * span,
-                                                min(cut.body, cut.head + (K + 1) * span), add);
+                                  each_vector<T>(cut.head + K * span,
+                                                 min(cut.body, cut.head + (K + 1) * span), add);
     };
     static_assert(STAGES == 4, "the calls below");
     each_before(cut, add);
@@ -211,7 +212,7 @@ __global__ void __launch_bounds__(THREADS, 2)
     CUDA_SHARED(bytes);
     T *row = logits + blockIdx.x * stride;
     struct cut cut = cut_of(row, v);
-    T *kept = (T *)bytes + WIDE<T> - cut.head; /* pieces are 16-byte aligned here, too */
+    T *kept = (T *)bytes + WIDE<T> - cut.head; /* vectors are 16-byte aligned here, too */
     struct slope at = {0, scalars ? scalars->scale[0] : scale, targets[blockIdx.x], inverse_cap};
     if (at.target >= 0)
         at.lse = kept_log(kept, cut, keep_row(kept, row, cut)); /* has barriers */
@@ -250,21 +251,22 @@ extern "C" int xent_cuda(const struct cuda *cuda, const struct xent *a)
     });
 }
 
-/* ---- a vocabulary in parts ---- */
+/* ---- a vocabulary in shards ---- */
 
-template <typename T> struct part_args {
+template <typename T> struct shard_args {
     T *logits;
     float *losses, *stats;
     const int32_t *targets;
     int64_t stride, stats_stride;
-    int v_first, v_n, parts;
+    int v_first, v_n, shards;
     float scale;
     const struct step_scalars *scalars; /* scalars on the device; NULL: `scale` is used */
     float inverse_cap;
 };
 
-/* Returns the column of a target in this part; -1: the target is in another part. */
-template <typename T> __device__ static inline int part_column(const struct part_args<T> &a, int n)
+/* Returns the column of a target in this shard; -1: the target is in another shard. */
+template <typename T>
+__device__ static inline int shard_column(const struct shard_args<T> &a, int n)
 {
     int target = a.targets[n];
     return target >= a.v_first && target - a.v_first < a.v_n ? target - a.v_first : -1;
@@ -272,7 +274,7 @@ template <typename T> __device__ static inline int part_column(const struct part
 
 /* A block processes a row. */
 template <typename T>
-__global__ void __launch_bounds__(THREADS) xent_part_row(struct part_args<T> a)
+__global__ void __launch_bounds__(THREADS) xent_shard_row(struct shard_args<T> a)
 {
     const T *row = a.logits + blockIdx.x * a.stride;
     float *stats = a.stats + 3 * (int64_t)blockIdx.x;
@@ -285,13 +287,13 @@ __global__ void __launch_bounds__(THREADS) xent_part_row(struct part_args<T> a)
         });
     float most = block_max(s.most);
     float sum = block_sum(s.most == -INFINITY ? s.sum : s.sum * expf(s.most - most));
-    int own = part_column(a, (int)blockIdx.x);
+    int own = shard_column(a, (int)blockIdx.x);
     float hit = own < 0 ? -INFINITY : to_float(row[own]);
     if (threadIdx.x < 3)
         stats[threadIdx.x] = threadIdx.x == 0 ? most : threadIdx.x == 1 ? sum : hit;
 }
 
-extern "C" int xent_part_cuda(const struct cuda *cuda, const struct xent_part *a)
+extern "C" int xent_shard_cuda(const struct cuda *cuda, const struct xent_shard *a)
 {
     if (a->n == 0)
         return 0;
@@ -299,36 +301,36 @@ extern "C" int xent_part_cuda(const struct cuda *cuda, const struct xent_part *a
         return CUDA_REFUSAL_SHAPE;
     return cuda_floats(a->logits.dtype, [&](auto t) {
         using T = decltype(t);
-        struct part_args<T> args = {
+        struct shard_args<T> args = {
         };
         args.logits = (T *)a->logits.data, args.stats = (float *)a->stats.data;
         args.targets = (const int32_t *)a->targets.data;
         args.stride = a->stride, args.v_first = (int)a->v_first, args.v_n = (int)a->v_n;
-        return cuda_launch(xent_part_row<T>, (unsigned)a->n, THREADS, 0, cuda->stream, args);
+        return cuda_launch(xent_shard_row<T>, (unsigned)a->n, THREADS, 0, cuda->stream, args);
     });
 }
 
-/* Returns log Σ e^x of row n over all parts; *hit: the target's logit. */
+/* Returns log Σ e^x of row n over all shards; *hit: the target's logit. */
 template <typename T>
-__device__ static inline float join_log(const struct part_args<T> &a, int n, float *hit)
+__device__ static inline float join_log(const struct shard_args<T> &a, int n, float *hit)
 {
     const float *stats = a.stats + 3 * (int64_t)n;
     float most = -INFINITY, sum = 0;
     *hit = -INFINITY;
-    for (int i = 0; i < a.parts; i++) {
+    for (int i = 0; i < a.shards; i++) {
         most = fmaxf(most, stats[i * a.stats_stride]);
         *hit = fmaxf(*hit, stats[i * a.stats_stride + 2]);
     }
-    for (int i = 0; i < a.parts; i++) { /* a part of logits -inf has the sum 0, or NaN */
+    for (int i = 0; i < a.shards; i++) { /* a shard of logits -inf has the sum 0, or NaN */
         float top = stats[i * a.stats_stride], own = stats[i * a.stats_stride + 1];
         sum += top == -INFINITY ? own : own * expf(top - most);
     }
     return most + logf(sum);
 }
 
-/* Does the same as slope_of for a row that is not ignored; target -1: it is in another part. */
+/* Does the same as slope_of for a row that is not ignored; target -1: it is in another shard. */
 template <typename T, int W>
-__device__ static inline void part_slope(float (&x)[W], int i, const struct slope &s)
+__device__ static inline void shard_slope(float (&x)[W], int i, const struct slope &s)
 {
 #pragma unroll
     for (int j = 0; j < W; j++) {
@@ -338,7 +340,7 @@ __device__ static inline void part_slope(float (&x)[W], int i, const struct slop
 }
 
 template <typename T>
-__global__ void __launch_bounds__(THREADS) xent_join_row(struct part_args<T> a, bool want_grad)
+__global__ void __launch_bounds__(THREADS) xent_join_row(struct shard_args<T> a, bool want_grad)
 {
     T *row = a.logits + blockIdx.x * a.stride;
     struct slope at = {0, a.scalars ? a.scalars->scale[0] : a.scale, a.targets[blockIdx.x],
@@ -351,12 +353,12 @@ __global__ void __launch_bounds__(THREADS) xent_join_row(struct part_args<T> a, 
     if (!want_grad)
         return;
     bool is_ignored = at.target < 0;
-    at.target = part_column(a, (int)blockIdx.x);
+    at.target = shard_column(a, (int)blockIdx.x);
     each_of_row<T>(cut_of(row, a.v_n), [&](int i, auto w) {
         float x[decltype(w)::value] = {};
         if (!is_ignored) {
             load_n(x, row + i);
-            part_slope<T>(x, i, at);
+            shard_slope<T>(x, i, at);
         }
         store_n(row + i, x);
     });
@@ -366,15 +368,15 @@ extern "C" int xent_join_cuda(const struct cuda *cuda, const struct xent_join *a
 {
     if (a->n == 0)
         return 0;
-    if (a->n > INT32_MAX || a->v_first + a->v_n > INT32_MAX - THREADS * 8 || a->parts > INT32_MAX)
+    if (a->n > INT32_MAX || a->v_first + a->v_n > INT32_MAX - THREADS * 8 || a->shards > INT32_MAX)
         return CUDA_REFUSAL_SHAPE;
     return cuda_floats(a->logits.dtype, [&](auto t) {
         using T = decltype(t);
-        struct part_args<T> args = {
+        struct shard_args<T> args = {
             (T *)a->logits.data, (float *)a->losses.data, (float *)a->stats.data,
                 (const int32_t *)a->targets.data, a->stride,
                 a->stats_stride ? a->stats_stride : 3 * a->n, (int)a->v_first, (int)a->v_n,
-                (int)a->parts, a->scale, cuda->scalars, inverse_of(a->cap)
+                (int)a->shards, a->scale, cuda->scalars, inverse_of(a->cap)
         };
         return cuda_launch(xent_join_row<T>, (unsigned)a->n, THREADS, 0, cuda->stream, args,
                            a->want_grad);

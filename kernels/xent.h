@@ -35,27 +35,27 @@ struct qa_xent {
     float scale_start, scale_end;
 };
 
-/* xent_part — computes the share of one part of the vocabulary, columns [v_first, v_first + v_n),
+/* xent_shard — computes the share of one shard of the vocabulary, columns [v_first, v_first + v_n),
  * in xent: for each row the largest logit, Σ exp(logit - largest), and the target's logit.
- * xent_join makes losses and gradients from the numbers of all parts.
+ * xent_join makes losses and gradients from the numbers of all shards.
  * out  stats (N,3) f32  (largest, sum, target's logit). The last is -inf if the target lies in
- *      another part. If target < 0, the row is not read and has (-inf, 0, -inf)
+ *      another shard. If target < 0, the row is not read and has (-inf, 0, -inf)
  * in   logits (N,v_n)  row stride `stride` >= v_n; column v of a row is number v_first + v of the
  *      vocabulary
  *      targets (N) i32  numbers of the whole vocabulary
  * Tolerance to plain: nmse 1e-12. A row with NaN has a sum that is NaN. */
-struct xent_part {
+struct xent_shard {
     struct tensor stats, logits, targets;
     int64_t n, v_first, v_n, stride;
 };
 
-/* xent_join — xent over a vocabulary in `parts` parts; this call has the logits of one part.
- *   loss[n] = log Σ_v exp(logit[n,v]) - logit[n,target[n]]   over all parts
+/* xent_join — xent over a vocabulary in `shards` shards; this call has the logits of one shard.
+ *   loss[n] = log Σ_v exp(logit[n,v]) - logit[n,target[n]]   over all shards
  *   dlogit[n,v] = scale·(softmax[n,v] - [v_first + v == target[n]])   for the own columns; with
  *   cap as in xent
- * out  losses (N) f32  the same bits for each part; 0 where target < 0
- * i/o  logits (N,v_n)  as in xent_part; replaced by dlogits when want_grad, else not read
- * in   stats (parts,N,3) f32  from xent_part, all parts in one order; parts are `stats_stride`
+ * out  losses (N) f32  the same bits for each shard; 0 where target < 0
+ * i/o  logits (N,v_n)  as in xent_shard; replaced by dlogits when want_grad, else not read
+ * in   stats (shards,N,3) f32  from xent_shard, all shards in one order; shards are `stats_stride`
  *      elements apart, 0: 3·N
  *      targets (N) i32
  * Tolerance to xent over the whole vocabulary: nmse 1e-12. Source Shoeybi et al. 2019,
@@ -63,7 +63,7 @@ struct xent_part {
 struct xent_join {
     struct tensor logits, losses, stats, targets;
     int64_t n, v_first, v_n, stride;
-    int64_t parts, stats_stride;
+    int64_t shards, stats_stride;
     float scale;
     bool want_grad;
     float cap;

@@ -3,9 +3,9 @@
  * A row is processed in blocks of BLOCK_ELEMS: the largest so far, then e = exp(x - largest),
  * summed and, for the gradient, stored in place of x. After log Σ exp of the row, a second pass
  * over the row (still in the second-level cache) multiplies each block by scale·exp(its largest -
- * log Σ exp). For a vocabulary in parts, the second pass computes the exponential again: the logits
- * stay unchanged until the sums of the other parts have arrived. It does the same with a soft cap:
- * the cap's slope is computed from the logits. */
+ * log Σ exp). For a vocabulary in shards, the second pass computes the exponential again: the
+ * logits stay unchanged until the sums of the other shards have arrived. It does the same with a
+ * soft cap: the cap's slope is computed from the logits. */
 #include "kernels/xent.h"
 
 #include <math.h>
@@ -138,8 +138,8 @@ static void grad_again(float *row, int64_t n, double lse, float scale)
 
 static inline vec grad_of(vec x, vec lse, vec scale, vec inverse_cap)
 {
-    vec part = x * inverse_cap;
-    return scale * exp_down(x - lse) * (vec_set(1) - part * part);
+    vec shard = x * inverse_cap;
+    return scale * exp_down(x - lse) * (vec_set(1) - shard * shard);
 }
 
 /* grad_capped — does the same after a soft cap. */
@@ -186,17 +186,17 @@ static void xent_row(void *arg, int n, int thread_i)
 void CPU_FN(xent)(const struct cpu *cpu, const struct xent *a)
 {
     struct xent_work work = {cpu, a};
-    ASSERTF((size_t)cpu_parts(a->v, BLOCK_ELEMS) <= CPU_SCRATCH_BYTES / sizeof(float), "%lld wide",
+    ASSERTF((size_t)cpu_ranges(a->v, BLOCK_ELEMS) <= CPU_SCRATCH_BYTES / sizeof(float), "%lld wide",
             (long long)a->v);
-    thread_pool_run(cpu->pool, cpu_parts(a->n, 1), xent_row, &work);
+    thread_pool_run(cpu->pool, cpu_ranges(a->n, 1), xent_row, &work);
 }
 
-/* ---- a vocabulary in parts ---- */
+/* ---- a vocabulary in shards ---- */
 
-static void xent_part_row(void *arg, int n, int thread_i)
+static void xent_shard_row(void *arg, int n, int thread_i)
 {
     (void)thread_i;
-    const struct xent_part *a = ((const struct xent_work *)arg)->a;
+    const struct xent_shard *a = ((const struct xent_work *)arg)->a;
     const float *row = (const float *)a->logits.data + n * a->stride;
     float *stats = (float *)a->stats.data + 3 * (int64_t)n, max = -INFINITY;
     int32_t target = ((const int32_t *)a->targets.data)[n];
@@ -216,25 +216,25 @@ static void xent_part_row(void *arg, int n, int thread_i)
     stats[2] = own >= 0 && own < v_n ? row[own] : -INFINITY;
 }
 
-void CPU_FN(xent_part)(const struct cpu *cpu, const struct xent_part *a)
+void CPU_FN(xent_shard)(const struct cpu *cpu, const struct xent_shard *a)
 {
     struct xent_work work = {cpu, a};
-    thread_pool_run(cpu->pool, cpu_parts(a->n, 1), xent_part_row, &work);
+    thread_pool_run(cpu->pool, cpu_ranges(a->n, 1), xent_shard_row, &work);
 }
 
-/* Returns log Σ exp of row n over all parts; *hit: the target's logit. */
+/* Returns log Σ exp of row n over all shards; *hit: the target's logit. */
 static double join_log(const struct xent_join *a, int64_t n, double *hit)
 {
     const float *stats = (const float *)a->stats.data + 3 * n;
     int64_t step = a->stats_stride ? a->stats_stride : 3 * a->n;
     double max = -INFINITY, sum = 0;
     *hit = -INFINITY;
-    for (int64_t i = 0; i < a->parts; i++) {
-        const float *part = stats + i * step; /* gcc 12 for aarch64 fails on fmax here */
-        max = part[0] > max ? part[0] : max;
-        *hit = part[2] > *hit ? part[2] : *hit;
+    for (int64_t i = 0; i < a->shards; i++) {
+        const float *shard = stats + i * step; /* gcc 12 for aarch64 fails on fmax here */
+        max = shard[0] > max ? shard[0] : max;
+        *hit = shard[2] > *hit ? shard[2] : *hit;
     }
-    for (int64_t i = 0; i < a->parts; i++) {
+    for (int64_t i = 0; i < a->shards; i++) {
         float top = stats[i * step];
         sum += stats[i * step + 1] * (top == -INFINITY ? 1 : exp(top - max));
     }
@@ -265,7 +265,7 @@ static void xent_join_row(void *arg, int n, int thread_i)
 void CPU_FN(xent_join)(const struct cpu *cpu, const struct xent_join *a)
 {
     struct xent_work work = {cpu, a};
-    thread_pool_run(cpu->pool, cpu_parts(a->n, 1), xent_join_row, &work);
+    thread_pool_run(cpu->pool, cpu_ranges(a->n, 1), xent_join_row, &work);
 }
 
 /* ---- the two ends of an answer ---- */
@@ -295,5 +295,5 @@ void CPU_FN(qa_xent)(const struct cpu *cpu, const struct qa_xent *a)
     struct xent_work work = {cpu, a};
     ASSERTF((size_t)(2 * a->t + 1) <= CPU_SCRATCH_BYTES / sizeof(float), "%lld tokens",
             (long long)a->t);
-    thread_pool_run(cpu->pool, cpu_parts(2 * a->b, 1), qa_xent_row, &work);
+    thread_pool_run(cpu->pool, cpu_ranges(2 * a->b, 1), qa_xent_row, &work);
 }

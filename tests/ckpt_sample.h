@@ -9,8 +9,8 @@
 #include "base/text.h"
 #include "format/ckpt.h"
 
-#define SAMPLE_PARTS 3
-static const char *const sample_part_name[SAMPLE_PARTS] = {"model", "optim_m", "optim_v"};
+#define SAMPLE_ARRAYS 3
+static const char *const sample_array_name[SAMPLE_ARRAYS] = {"model", "optim_m", "optim_v"};
 
 static inline struct ckpt_meta sample_meta(int64_t step)
 {
@@ -24,9 +24,9 @@ static inline struct ckpt_meta sample_meta(int64_t step)
                               .version = "0.1.0 \"test\""};
 }
 
-static inline float sample_value(int64_t step, int part, int i)
+static inline float sample_value(int64_t step, int array, int i)
 {
-    return (float)(step * 1000 + part * 100 + i);
+    return (float)(step * 1000 + array * 100 + i);
 }
 
 /* sample_save_big — the same with elems floats in each tensor "wte". */
@@ -34,20 +34,20 @@ static inline enum status sample_save_big(struct ckpt_lock *lock, int64_t step, 
                                           char path[FILE_PATH_MAX])
 {
     struct ckpt_meta meta = sample_meta(step);
-    struct safetensors_source source[SAMPLE_PARTS][2];
-    struct ckpt_part part[SAMPLE_PARTS];
-    float *data = malloc(((size_t)elems + 4) * SAMPLE_PARTS * sizeof(float));
+    struct safetensors_source source[SAMPLE_ARRAYS][2];
+    struct ckpt_array array[SAMPLE_ARRAYS];
+    float *data = malloc(((size_t)elems + 4) * SAMPLE_ARRAYS * sizeof(float));
     if (!data)
         return ST_RETRY;
-    for (int p = 0; p < SAMPLE_PARTS; p++) {
+    for (int p = 0; p < SAMPLE_ARRAYS; p++) {
         float *at = data + (size_t)p * ((size_t)elems + 4);
         for (int i = 0; i < elems + 4; i++)
             at[i] = sample_value(step, p, i % 64);
         source[p][0] = (struct safetensors_source){"wte", DTYPE_F32, 2, {elems / 2, 2}, .data = at};
         source[p][1] = (struct safetensors_source){"bias", DTYPE_F32, 1, {4}, .data = at + elems};
-        part[p] = (struct ckpt_part){sample_part_name[p], source[p], 2};
+        array[p] = (struct ckpt_array){sample_array_name[p], source[p], 2};
     }
-    enum status st = ckpt_save(lock, &meta, part, SAMPLE_PARTS, keep, NULL, path, FILE_PATH_MAX);
+    enum status st = ckpt_save(lock, &meta, array, SAMPLE_ARRAYS, keep, NULL, path, FILE_PATH_MAX);
     free(data);
     return st;
 }
@@ -69,10 +69,10 @@ static inline bool sample_is_whole_big(const struct ckpt *ckpt, int elems)
         strcmp(have->model_json, "{\"layers\":2,\"embed\":4}") != 0 ||
         strcmp(have->settings_json, want.settings_json) != 0)
         return false;
-    for (int p = 0; p < SAMPLE_PARTS; p++) {
+    for (int p = 0; p < SAMPLE_ARRAYS; p++) {
         const int64_t dim[2] = {elems / 2, 2};
         const struct safetensors_entry *entry;
-        if (ckpt_tensor(ckpt, sample_part_name[p], "wte", 2, dim, &entry) != ST_OK)
+        if (ckpt_tensor(ckpt, sample_array_name[p], "wte", 2, dim, &entry) != ST_OK)
             return false;
         for (int i = 0; i < elems; i++) {
             float value;

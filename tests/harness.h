@@ -187,11 +187,11 @@ static inline int harness_output_of(void (*call)(void *arg), void *arg, bool has
     return harness_child_output(child, ends, out, cap);
 }
 
-/* harness_assert_message — the message of the last status holds `part`. */
-static inline void harness_assert_message(const char *part)
+/* harness_assert_message — the message of the last status holds `words`. */
+static inline void harness_assert_message(const char *words)
 {
-    if (!strstr(status_message(), part))
-        fail_msg("expected \"%s\" in: %s", part, status_message());
+    if (!strstr(status_message(), words))
+        fail_msg("expected \"%s\" in: %s", words, status_message());
 }
 
 /* harness_resident_kib — the memory of this process that is resident, in KiB. */

@@ -55,9 +55,9 @@ static inline struct tfevents_cursor tfevents_read_inside(struct tfevents_cursor
 {
     uint64_t n = tfevents_read_varint(c);
     assert_true(n <= (uint64_t)(c->end - c->at));
-    struct tfevents_cursor part = {c->at, c->at + n};
+    struct tfevents_cursor inner = {c->at, c->at + n};
     c->at += n;
-    return part;
+    return inner;
 }
 
 struct tfevents_seen {
@@ -98,7 +98,7 @@ static inline void tfevents_read_event(struct tfevents_cursor c, struct tfevents
     s->status = -1;
     while (c.at < c.end) {
         uint64_t key = tfevents_read_varint(&c), bits;
-        struct tfevents_cursor part;
+        struct tfevents_cursor inner;
         switch (key) {
         case 1 << 3 | 1:
             bits = tfevents_read_fixed(&c, 8);
@@ -111,16 +111,16 @@ static inline void tfevents_read_event(struct tfevents_cursor c, struct tfevents
             tfevents_read_text_of(tfevents_read_inside(&c), s->version, sizeof s->version);
             break;
         case 5 << 3 | 2:
-            part = tfevents_read_inside(&c);
-            while (part.at < part.end) {
-                assert_int_equal(tfevents_read_varint(&part), 1 << 3 | 2);
-                tfevents_read_value(tfevents_read_inside(&part), s);
+            inner = tfevents_read_inside(&c);
+            while (inner.at < inner.end) {
+                assert_int_equal(tfevents_read_varint(&inner), 1 << 3 | 2);
+                tfevents_read_value(tfevents_read_inside(&inner), s);
             }
             break;
         case 7 << 3 | 2:
-            part = tfevents_read_inside(&c);
-            assert_int_equal(tfevents_read_varint(&part), 1 << 3 | 0);
-            s->status = (int)tfevents_read_varint(&part);
+            inner = tfevents_read_inside(&c);
+            assert_int_equal(tfevents_read_varint(&inner), 1 << 3 | 0);
+            s->status = (int)tfevents_read_varint(&inner);
             break;
         default:
             fail_msg("unknown field %llu", (unsigned long long)key);

@@ -20,9 +20,9 @@ void *arena_alloc(struct arena *a, size_t bytes)
             a->cap_bytes);
     /* Computed as an integer: a measuring arena has no base, and NULL + offset is not defined for
      * pointers. */
-    void *piece = (void *)((uintptr_t)a->base + a->used_bytes);
+    void *block = (void *)((uintptr_t)a->base + a->used_bytes);
     a->used_bytes += arena_round(bytes);
-    return piece;
+    return block;
 }
 
 void arena_seal(struct arena *a) { a->sealed = true; }

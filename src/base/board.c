@@ -1,6 +1,6 @@
 /* board — see board.h. Must not know the use of the numbers.
  *
- * A part is two slots and a revision. The writer fills the slot that does not hold the last
+ * A section is two slots and a revision. The writer fills the slot that does not hold the last
  * publication, then advances the revision. Each slot has a sequence number that is odd while it is
  * written: a seqlock. A reader copies the slot of the revision and keeps the copy if the number was
  * even and did not change (Lamport 1977; Boehm 2012 on doing it in C11). A writer killed at any
@@ -37,7 +37,7 @@
 
 _Static_assert(BOARD_WORDS(struct board_ready) <= BOARD_WORDS_MAX &&
                    sizeof(struct board_address) % 8 == 0,
-               "a publication fits a part, addresses are whole words");
+               "a publication fits a section, addresses are whole words");
 
 _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2,
                "an atomic with a hidden lock would hang readers of a killed writer");
@@ -47,15 +47,15 @@ struct board_slot {
     _Atomic uint64_t words[BOARD_WORDS_MAX];
 };
 
-struct board_part {
+struct board_section {
     /* publications so far; the last one is in slot revision % 2; 0: none */
     _Alignas(64) _Atomic uint64_t revision;
     _Atomic int64_t heartbeat_ms;
     struct board_slot slots[2];
 };
 
-struct board_parts {
-    struct board_part worker, ready, call, gpu;
+struct board_sections {
+    struct board_section worker, ready, call, gpu;
     struct log_tail tail;
 };
 
@@ -85,8 +85,8 @@ struct board_memory {
     uint64_t bytes;
     _Alignas(64) atomic_int request;
     _Atomic int64_t aborted;
-    struct board_part node;
-    struct board_parts workers[];
+    struct board_section node;
+    struct board_sections workers[];
 };
 
 struct board {
@@ -118,7 +118,7 @@ enum board_phase board_phase_named(const char *text)
 
 static size_t world_offset(int workers_n)
 {
-    return sizeof(struct board_memory) + (size_t)workers_n * sizeof(struct board_parts);
+    return sizeof(struct board_memory) + (size_t)workers_n * sizeof(struct board_sections);
 }
 
 static size_t blobs_offset(int workers_n, int ranks_n)
@@ -300,28 +300,28 @@ static void words_read(const _Atomic uint64_t *words, void *out, size_t bytes)
     }
 }
 
-static void part_publish(struct board_part *part, const void *value, size_t bytes)
+static void section_publish(struct board_section *section, const void *value, size_t bytes)
 {
-    uint64_t revision = atomic_load_explicit(&part->revision, memory_order_relaxed) + 1;
-    struct board_slot *slot = &part->slots[revision % 2];
+    uint64_t revision = atomic_load_explicit(&section->revision, memory_order_relaxed) + 1;
+    struct board_slot *slot = &section->slots[revision % 2];
     /* Already odd if an earlier writer was killed here. Any new odd number means the same to
      * readers. */
     uint64_t odd = (atomic_load_explicit(&slot->sequence, memory_order_relaxed) + 2) | 1;
     atomic_store_explicit(&slot->sequence, odd, memory_order_relaxed);
     words_write(slot->words, value, bytes);
     atomic_store_explicit(&slot->sequence, odd + 1, memory_order_release);
-    atomic_store_explicit(&part->revision, revision, memory_order_release);
+    atomic_store_explicit(&section->revision, revision, memory_order_release);
 }
 
 /* Returns false if nothing was published. Loops only while publications overtake the copy, two
  * within a microsecond; the limit is for memory that a crashing process has overwritten. */
-static bool part_copy(const struct board_part *part, void *out, size_t bytes)
+static bool section_copy(const struct board_section *section, void *out, size_t bytes)
 {
     for (int tries = 0; tries < BOARD_COPY_TRIES; tries++) {
-        uint64_t revision = atomic_load_explicit(&part->revision, memory_order_acquire);
+        uint64_t revision = atomic_load_explicit(&section->revision, memory_order_acquire);
         if (revision == 0)
             return false;
-        const struct board_slot *slot = &part->slots[revision % 2];
+        const struct board_slot *slot = &section->slots[revision % 2];
         uint64_t before = atomic_load_explicit(&slot->sequence, memory_order_acquire);
         if (before % 2 != 0)
             continue;
@@ -332,7 +332,7 @@ static bool part_copy(const struct board_part *part, void *out, size_t bytes)
     return false;
 }
 
-static struct board_parts *worker_parts(const struct board *board, int worker_i)
+static struct board_sections *worker_sections(const struct board *board, int worker_i)
 {
     ASSERTF(worker_i >= 0 && worker_i < board->workers_n, "worker %d of %d", worker_i,
             board->workers_n);
@@ -352,12 +352,12 @@ void board_node_publish(struct board *board, const struct board_node *node)
 {
     ASSERTF(node->workers_n <= board->workers_n && (unsigned)node->phase < BOARD_PHASE_N,
             "%d workers, phase %d", node->workers_n, (int)node->phase);
-    part_publish(&board->memory->node, node, sizeof(*node));
+    section_publish(&board->memory->node, node, sizeof(*node));
 }
 
 void board_node_copy(const struct board *board, struct board_node *out)
 {
-    if (!part_copy(&board->memory->node, out, sizeof(*out)))
+    if (!section_copy(&board->memory->node, out, sizeof(*out)))
         *out = (struct board_node){.n_nodes = 1,
                                    .mesh_data = 1,
                                    .mesh_shard = 1,
@@ -378,12 +378,12 @@ void board_node_copy(const struct board *board, struct board_node *out)
 void board_worker_publish(struct board *board, int worker_i, const struct board_worker *worker)
 {
     ASSERTF((unsigned)worker->phase < BOARD_PHASE_N, "phase %d", (int)worker->phase);
-    part_publish(&worker_parts(board, worker_i)->worker, worker, sizeof(*worker));
+    section_publish(&worker_sections(board, worker_i)->worker, worker, sizeof(*worker));
 }
 
 bool board_worker_copy(const struct board *board, int worker_i, struct board_worker *out)
 {
-    if (!part_copy(&worker_parts(board, worker_i)->worker, out, sizeof(*out)))
+    if (!section_copy(&worker_sections(board, worker_i)->worker, out, sizeof(*out)))
         return false;
     out->phase = valid_phase(out->phase);
     BOARD_END(out->device);
@@ -398,23 +398,23 @@ bool board_worker_copy(const struct board *board, int worker_i, struct board_wor
 
 void board_worker_clear(struct board *board, int worker_i)
 {
-    struct board_parts *parts = worker_parts(board, worker_i);
-    atomic_store_explicit(&parts->worker.revision, 0, memory_order_release);
-    atomic_store_explicit(&parts->ready.revision, 0, memory_order_release);
-    atomic_store_explicit(&parts->call.revision, 0, memory_order_release);
-    atomic_store_explicit(&parts->gpu.revision, 0, memory_order_release);
-    atomic_store_explicit(&parts->worker.heartbeat_ms, 0, memory_order_release);
+    struct board_sections *sections = worker_sections(board, worker_i);
+    atomic_store_explicit(&sections->worker.revision, 0, memory_order_release);
+    atomic_store_explicit(&sections->ready.revision, 0, memory_order_release);
+    atomic_store_explicit(&sections->call.revision, 0, memory_order_release);
+    atomic_store_explicit(&sections->gpu.revision, 0, memory_order_release);
+    atomic_store_explicit(&sections->worker.heartbeat_ms, 0, memory_order_release);
 }
 
 void board_heartbeat(struct board *board, int worker_i)
 {
-    atomic_store_explicit(&worker_parts(board, worker_i)->worker.heartbeat_ms, clock_ms(),
+    atomic_store_explicit(&worker_sections(board, worker_i)->worker.heartbeat_ms, clock_ms(),
                           memory_order_relaxed);
 }
 
 int64_t board_heartbeat_ms(const struct board *board, int worker_i)
 {
-    return atomic_load_explicit(&worker_parts(board, worker_i)->worker.heartbeat_ms,
+    return atomic_load_explicit(&worker_sections(board, worker_i)->worker.heartbeat_ms,
                                 memory_order_relaxed);
 }
 
@@ -424,7 +424,7 @@ void board_ready_publish(struct board *board, int worker_i, const struct board_r
 {
     ASSERTF(ready->address.bytes >= 0 && ready->address.bytes <= BOARD_ADDRESS_MAX,
             "address of %lld bytes", (long long)ready->address.bytes);
-    part_publish(&worker_parts(board, worker_i)->ready, ready, sizeof(*ready));
+    section_publish(&worker_sections(board, worker_i)->ready, ready, sizeof(*ready));
 }
 
 /* clamp_bytes — bounds the size: an overwritten size must not send a reader out of bounds. */
@@ -436,7 +436,7 @@ static void clamp_bytes(struct board_address *address)
 
 bool board_ready_copy(const struct board *board, int worker_i, struct board_ready *out)
 {
-    if (!part_copy(&worker_parts(board, worker_i)->ready, out, sizeof(*out)))
+    if (!section_copy(&worker_sections(board, worker_i)->ready, out, sizeof(*out)))
         return false;
     BOARD_END(out->why);
     clamp_bytes(&out->address);
@@ -445,12 +445,12 @@ bool board_ready_copy(const struct board *board, int worker_i, struct board_read
 
 void board_call_publish(struct board *board, int worker_i, const struct board_call *call)
 {
-    part_publish(&worker_parts(board, worker_i)->call, call, sizeof(*call));
+    section_publish(&worker_sections(board, worker_i)->call, call, sizeof(*call));
 }
 
 bool board_call_copy(const struct board *board, int worker_i, struct board_call *out)
 {
-    if (!part_copy(&worker_parts(board, worker_i)->call, out, sizeof(*out)))
+    if (!section_copy(&worker_sections(board, worker_i)->call, out, sizeof(*out)))
         return false;
     BOARD_END(out->call);
     return true;
@@ -458,12 +458,12 @@ bool board_call_copy(const struct board *board, int worker_i, struct board_call 
 
 void board_gpu_publish(struct board *board, int worker_i, const struct board_gpu *gpu)
 {
-    part_publish(&worker_parts(board, worker_i)->gpu, gpu, sizeof(*gpu));
+    section_publish(&worker_sections(board, worker_i)->gpu, gpu, sizeof(*gpu));
 }
 
 bool board_gpu_copy(const struct board *board, int worker_i, struct board_gpu *out)
 {
-    return part_copy(&worker_parts(board, worker_i)->gpu, out, sizeof(*out));
+    return section_copy(&worker_sections(board, worker_i)->gpu, out, sizeof(*out));
 }
 
 static struct board_world *world_of(const struct board *board)

@@ -1,8 +1,8 @@
 /* board — the shared memory between a node's supervisor and its workers; they share nothing else.
  *
  * Workers publish numbers and the supervisor reads copies. The supervisor publishes requests (save,
- * stop) and workers read them. Each side writes only its own part.
- * - A part has two slots. Each is guarded by a sequence number, odd while it is written (a
+ * stop) and workers read them. Each side writes only its own sections.
+ * - A section has two slots. Each is guarded by a sequence number, odd while it is written (a
  *   seqlock), so a reader never blocks the writer. A worker that is killed while it publishes
  *   leaves the last whole copy readable.
  * - The memory is a memfd, inherited across exec under a fixed descriptor.

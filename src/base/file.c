@@ -224,7 +224,7 @@ enum status file_write_at(int fd, const char *path, const void *data, size_t byt
     return ST_OK;
 }
 
-/* Writes the folder part of a path: "a/b" → "a", "b" → ".", "/b" → "/". */
+/* Writes the folder of a path: "a/b" → "a", "b" → ".", "/b" → "/". */
 static enum status folder_of(const char *path, char *out, size_t cap)
 {
     if (!text_copy(out, cap, path))
@@ -334,19 +334,19 @@ enum status file_commit(int fd, const char *temp, const char *path)
 
 enum status file_make_dirs(const char *path)
 {
-    char part[FILE_PATH_MAX];
-    if (!text_copy(part, sizeof(part), path))
+    char prefix[FILE_PATH_MAX];
+    if (!text_copy(prefix, sizeof(prefix), path))
         return FAIL(ST_BAD_SETTING, "path of %zu bytes is too long, at most %d: %.64s…",
                     strlen(path), FILE_PATH_MAX - 1, path);
-    for (char *at = part + 1; part[0] != 0; at++) {
+    for (char *at = prefix + 1; prefix[0] != 0; at++) {
         char kept = *at;
         if (kept != '/' && kept != 0)
             continue;
         *at = 0;
-        int error = mkdir(part, 0777) == 0 ? 0 : errno; /* the check below would overwrite it */
-        if (error != 0 && error != EEXIST && !file_is_dir(part)) {
+        int error = mkdir(prefix, 0777) == 0 ? 0 : errno; /* the check below would overwrite it */
+        if (error != 0 && error != EEXIST && !file_is_dir(prefix)) {
             errno = error;
-            return write_fail(part, "make the folder", 0);
+            return write_fail(prefix, "make the folder", 0);
         }
         *at = kept;
         if (kept == 0)

@@ -283,11 +283,11 @@ bool json_quote(char *out, size_t cap, const char *s)
     size_t len = 0, left = strlen(s);
     out[len++] = '"';
     while (left > 0) {
-        char piece[8];
-        size_t covered = quote_one(at, left, piece), n = strlen(piece);
+        char quoted[8];
+        size_t covered = quote_one(at, left, quoted), n = strlen(quoted);
         if (len + n + 2 > cap)
             break;
-        memcpy(out + len, piece, n);
+        memcpy(out + len, quoted, n);
         len += n;
         at += covered;
         left -= covered;
@@ -302,9 +302,9 @@ void json_quote_text(struct text *out, const char *s)
     const unsigned char *at = (const unsigned char *)s;
     text_add_bytes(out, "\"", 1);
     for (size_t left = strlen(s), covered; left > 0; left -= covered, at += covered) {
-        char piece[8];
-        covered = quote_one(at, left, piece);
-        text_add_bytes(out, piece, strlen(piece));
+        char quoted[8];
+        covered = quote_one(at, left, quoted);
+        text_add_bytes(out, quoted, strlen(quoted));
     }
     text_add_bytes(out, "\"", 1);
 }

@@ -1,5 +1,5 @@
 /* machine_stats — see machine_stats.h. A file that is missing or has another form leaves its
- * numbers unknown: a sandbox may hide parts of /proc. */
+ * numbers unknown: a sandbox may hide files of /proc. */
 #include "base/machine_stats.h"
 
 #include <stdbool.h>
@@ -48,7 +48,7 @@ static int parse_numbers(char *text, int64_t *out, int cap)
 }
 
 /* Reads the first line of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal. Time
- * of virtual machines is part of user and nice. */
+ * of virtual machines is included in user and nice. */
 static void read_cpu(const char *proc, struct machine_counters *out)
 {
     char line[LINE_BYTES];

@@ -24,7 +24,7 @@ void mapped_file_remove(const void *data);
 enum status mapped_file_fault(const void *address, char *out, size_t cap);
 
 /* mapped_file_check — returns ST_BAD_DATA if a mapped file has become shorter. Call it from time to
- * time: the missing part of its last page reads as zeros, without a signal. */
+ * time: the missing bytes of its last page reads as zeros, without a signal. */
 enum status mapped_file_check(void);
 
 #endif

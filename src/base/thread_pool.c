@@ -1,11 +1,11 @@
 /* thread_pool — see thread_pool.h.
  *
  * A job is one 64-bit word, the ticket: the job's number in the upper half, the number of open
- * parts in the lower. A thread claims a part by lowering the ticket with compare-and-swap. Success
- * proves that the job is still running, because its caller waits for every claimed part. A thread
- * that wakes late therefore finds parts to claim or none, never an old job, and the caller need not
- * wait for threads that claimed no part. The other fields of a job are plain memory: written before
- * the ticket is published, read only after a part was claimed.
+ * tasks in the lower. A thread claims a task by lowering the ticket with compare-and-swap. Success
+ * proves that the job is still running, because its caller waits for every claimed task. A thread
+ * that wakes late therefore finds tasks to claim or none, never an old job, and the caller need not
+ * wait for threads that claimed no task. The other fields of a job are plain memory: written before
+ * the ticket is published, read only after a task was claimed.
  *
  * Threads without work watch the ticket for about 100 µs, then sleep in a futex. The count of
  * sleepers and the ticket are both sequentially consistent. A thread about to sleep raises the
@@ -42,15 +42,15 @@ struct thread_pool_thread {
 };
 
 struct thread_pool {
-    _Alignas(THREAD_POOL_LINE) _Atomic uint64_t ticket; /* job number << 32 | open parts */
-    _Alignas(THREAD_POOL_LINE) atomic_int done;         /* parts of this job that are finished */
+    _Alignas(THREAD_POOL_LINE) _Atomic uint64_t ticket; /* job number << 32 | open tasks */
+    _Alignas(THREAD_POOL_LINE) atomic_int done;         /* tasks of this job that are finished */
     atomic_int caller_sleeps;
     _Alignas(THREAD_POOL_LINE) atomic_int sleepers;
     atomic_uint wake; /* futex of the sleeping threads; each wake_sleepers changes it */
     atomic_bool stop, busy;
     _Alignas(THREAD_POOL_LINE) thread_pool_fn *fn; /* the job */
     void *arg;
-    int parts_n;
+    int tasks_n;
     int threads_n, started_n;
     bool spins;
     struct thread_pool_thread threads[THREAD_POOL_MAX];
@@ -96,38 +96,38 @@ int thread_pool_cores(void)
     return cores > 0 ? cores : 1;
 }
 
-static bool has_parts(struct thread_pool *pool)
+static bool has_tasks(struct thread_pool *pool)
 {
     return (uint32_t)atomic_load_explicit(&pool->ticket, memory_order_seq_cst) > 0;
 }
 
-/* Claims and computes parts until none is left. */
-static void run_parts(struct thread_pool *pool, int thread_i)
+/* Claims and computes tasks until none is left. */
+static void run_tasks(struct thread_pool *pool, int thread_i)
 {
     uint64_t ticket = atomic_load_explicit(&pool->ticket, memory_order_acquire);
     while ((uint32_t)ticket > 0) {
         if (!atomic_compare_exchange_weak_explicit(&pool->ticket, &ticket, ticket - 1,
                                                    memory_order_acq_rel, memory_order_acquire))
             continue;
-        int parts_n = pool->parts_n; /* valid until this part is counted below */
-        pool->fn(pool->arg, parts_n - (int)(uint32_t)ticket, thread_i);
+        int tasks_n = pool->tasks_n; /* valid until this task is counted below */
+        pool->fn(pool->arg, tasks_n - (int)(uint32_t)ticket, thread_i);
         int done = atomic_fetch_add_explicit(&pool->done, 1, memory_order_seq_cst) + 1;
-        if (done == parts_n &&
+        if (done == tasks_n &&
             atomic_load_explicit(&pool->caller_sleeps, memory_order_seq_cst) != 0)
             futex_wake(&pool->done, 1);
         ticket = atomic_load_explicit(&pool->ticket, memory_order_acquire);
     }
 }
 
-/* Waits a while for parts, spinning. Returns false when it is time to sleep. */
-static bool spin_for_parts(struct thread_pool *pool)
+/* Waits a while for tasks, spinning. Returns false when it is time to sleep. */
+static bool spin_for_tasks(struct thread_pool *pool)
 {
     if (!pool->spins)
-        return has_parts(pool);
+        return has_tasks(pool);
     int64_t end = clock_ns() + THREAD_POOL_SPIN_NS;
     do {
         for (int i = 0; i < THREAD_POOL_SPINS_PER_LOOK; i++) {
-            if (has_parts(pool))
+            if (has_tasks(pool))
                 return true;
             pause_cpu();
         }
@@ -140,12 +140,12 @@ static void *thread_main(void *arg)
     struct thread_pool_thread *thread = arg;
     struct thread_pool *pool = thread->pool;
     while (!atomic_load_explicit(&pool->stop, memory_order_seq_cst)) {
-        if (spin_for_parts(pool))
-            run_parts(pool, thread->thread_i);
+        if (spin_for_tasks(pool))
+            run_tasks(pool, thread->thread_i);
         else {
             atomic_fetch_add_explicit(&pool->sleepers, 1, memory_order_seq_cst);
             uint32_t seen = atomic_load_explicit(&pool->wake, memory_order_seq_cst);
-            if (!has_parts(pool) && !atomic_load_explicit(&pool->stop, memory_order_seq_cst))
+            if (!has_tasks(pool) && !atomic_load_explicit(&pool->stop, memory_order_seq_cst))
                 futex_wait(&pool->wake, seen);
             atomic_fetch_sub_explicit(&pool->sleepers, 1, memory_order_seq_cst);
         }
@@ -161,14 +161,14 @@ static void wake_sleepers(struct thread_pool *pool, int n)
     futex_wake(&pool->wake, n);
 }
 
-/* Waits until all parts are done. None is left to claim, but other threads may still compute
+/* Waits until all tasks are done. None is left to claim, but other threads may still compute
  * theirs. */
-static void wait_for_done(struct thread_pool *pool, int parts_n)
+static void wait_for_done(struct thread_pool *pool, int tasks_n)
 {
     int64_t end = pool->spins ? clock_ns() + THREAD_POOL_SPIN_NS : 0;
     while (pool->spins) {
         for (int i = 0; i < THREAD_POOL_SPINS_PER_LOOK; i++) {
-            if (atomic_load_explicit(&pool->done, memory_order_acquire) == parts_n)
+            if (atomic_load_explicit(&pool->done, memory_order_acquire) == tasks_n)
                 return;
             pause_cpu();
         }
@@ -176,29 +176,29 @@ static void wait_for_done(struct thread_pool *pool, int parts_n)
             break;
     }
     atomic_store_explicit(&pool->caller_sleeps, 1, memory_order_seq_cst);
-    for (int done; (done = atomic_load_explicit(&pool->done, memory_order_seq_cst)) != parts_n;)
+    for (int done; (done = atomic_load_explicit(&pool->done, memory_order_seq_cst)) != tasks_n;)
         futex_wait(&pool->done, (uint32_t)done);
     atomic_store_explicit(&pool->caller_sleeps, 0, memory_order_relaxed);
 }
 
-void thread_pool_run(struct thread_pool *pool, int parts_n, thread_pool_fn *fn, void *arg)
+void thread_pool_run(struct thread_pool *pool, int tasks_n, thread_pool_fn *fn, void *arg)
 {
-    ASSERTF(parts_n >= 0, "parts %d", parts_n);
+    ASSERTF(tasks_n >= 0, "tasks %d", tasks_n);
     ASSERTF(!atomic_exchange_explicit(&pool->busy, true, memory_order_acquire),
-            "thread_pool_run inside thread_pool_run, %d parts", parts_n);
-    if (parts_n == 1 || pool->threads_n == 1) {
-        for (int part_i = 0; part_i < parts_n; part_i++)
-            fn(arg, part_i, 0);
-    } else if (parts_n > 1) {
+            "thread_pool_run inside thread_pool_run, %d tasks", tasks_n);
+    if (tasks_n == 1 || pool->threads_n == 1) {
+        for (int task_i = 0; task_i < tasks_n; task_i++)
+            fn(arg, task_i, 0);
+    } else if (tasks_n > 1) {
         pool->fn = fn;
         pool->arg = arg;
-        pool->parts_n = parts_n;
+        pool->tasks_n = tasks_n;
         atomic_store_explicit(&pool->done, 0, memory_order_relaxed);
         uint64_t job = (atomic_load_explicit(&pool->ticket, memory_order_relaxed) >> 32) + 1;
-        atomic_store_explicit(&pool->ticket, job << 32 | (uint32_t)parts_n, memory_order_seq_cst);
-        wake_sleepers(pool, parts_n - 1);
-        run_parts(pool, 0);
-        wait_for_done(pool, parts_n);
+        atomic_store_explicit(&pool->ticket, job << 32 | (uint32_t)tasks_n, memory_order_seq_cst);
+        wake_sleepers(pool, tasks_n - 1);
+        run_tasks(pool, 0);
+        wait_for_done(pool, tasks_n);
     }
     atomic_store_explicit(&pool->busy, false, memory_order_release);
 }

@@ -1,8 +1,8 @@
 /* thread_pool — the threads with which a worker computes on a CPU.
  *
- * thread_pool_run distributes parts 0 … parts_n-1 over the threads, including the caller as thread
- * 0, and returns when all parts are done. Only one thread_pool_run at a time; fn must not call it.
- * The thread that runs a part is not defined, so results must not depend on thread_i: it only
+ * thread_pool_run distributes tasks 0 … tasks_n-1 over the threads, including the caller as thread
+ * 0, and returns when all tasks are done. Only one thread_pool_run at a time; fn must not call it.
+ * The thread that runs a task is not defined, so results must not depend on thread_i: it only
  * selects scratch memory.
  *
  * Idle threads spin for about 100 µs, then sleep in a futex. They never spin if the pool has more
@@ -15,7 +15,7 @@
 #define THREAD_POOL_MAX 256
 
 struct thread_pool;
-typedef void thread_pool_fn(void *arg, int part_i, int thread_i);
+typedef void thread_pool_fn(void *arg, int task_i, int thread_i);
 
 /* thread_pool_cores — returns the number of cores that this process may use, by its affinity mask
  * and the CPU quota of its control group (v1, v2); at least 1. */
@@ -25,6 +25,6 @@ int thread_pool_cores(void);
 enum status thread_pool_open(int threads_n, struct thread_pool **out);
 void thread_pool_close(struct thread_pool *pool);        /* accepts NULL */
 int thread_pool_threads(const struct thread_pool *pool); /* threads_n of thread_pool_open */
-void thread_pool_run(struct thread_pool *pool, int parts_n, thread_pool_fn *fn, void *arg);
+void thread_pool_run(struct thread_pool *pool, int tasks_n, thread_pool_fn *fn, void *arg);
 
 #endif

@@ -163,7 +163,7 @@ static const char *why_skipped(enum check_point point, const struct check_config
     }
 }
 
-/* judge_all — rank 0's part of the end. Returns the judged rows, also as bytes. */
+/* judge_all — rank 0's work at the end. Returns the judged rows, also as bytes. */
 static enum status judge_all(struct run *run, struct check_rows *out, struct text *bytes)
 {
     /* Each of the eighteen points gets at least one row. */

@@ -44,7 +44,7 @@ struct check_reference {
 void check_judge(struct check_rows *rows);
 /* Judges a row that has a verdict also by another reference: the worse verdict decides. */
 void check_judge_beside(struct check_row *row, const struct check_reference *ref);
-/* Adds the remedies of rows that warn or fail: the last part of check_judge. */
+/* Adds the remedies of rows that warn or fail: the last step of check_judge. */
 void check_judge_remedies(struct check_rows *rows);
 
 /* Returns median and scatter of n rows of one name and unit. Values that are not finite do not

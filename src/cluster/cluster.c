@@ -119,7 +119,7 @@ static void carry_out(struct cluster *cluster, const struct member_actions *acti
     }
 }
 
-/* Adds the caller's part to a heartbeat. */
+/* Adds the caller's fields to a heartbeat. */
 static void fill_heartbeat(void *arg, bool is_with_addresses, struct message_heartbeat *heartbeat,
                            struct message_join *join)
 {

@@ -15,7 +15,7 @@ struct member_client_config {
     const char *host;
     int port, nodes_n, workers_n; /* nodes of the job; workers of each node */
     const struct psk *psk;
-    /* Adds the caller's part to a message: ranks, addresses, and how to join. */
+    /* Adds the caller's fields to a message: ranks, addresses, and how to join. */
     void (*fill_heartbeat)(void *arg, bool is_with_addresses, struct message_heartbeat *heartbeat,
                            struct message_join *join);
     void (*carry_out)(void *arg, const struct member_actions *actions);

@@ -34,7 +34,7 @@ const struct conf_row conf_rows[CONF_N] = {
 #define THREADS_MAX 4096
 #define SHOWN_MAX 96 /* most bytes of a value that a message repeats */
 
-/* ---- parts of messages ---- */
+/* ---- clauses of messages ---- */
 
 const char *conf_clean(const char *text, char *out, size_t cap)
 {

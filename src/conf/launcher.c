@@ -328,17 +328,17 @@ static bool write_name(const char *p, int64_t index, int64_t count,
     size_t used = 0;
     int64_t ignored = 0;
     for (int group = 0; *p != 0 && *p != ',';) {
-        char piece[32] = {*p, 0};
+        char chosen[32] = {*p, 0};
         if (*p == '[') {
             count /= groups[group++];
-            p = read_group(p + 1, index / count, piece, &ignored);
+            p = read_group(p + 1, index / count, chosen, &ignored);
             index %= count;
         } else {
             p++;
         }
-        if (!text_copy(out + used, cap - used, piece))
+        if (!text_copy(out + used, cap - used, chosen))
             return false;
-        used += strlen(piece);
+        used += strlen(chosen);
     }
     return true;
 }

@@ -1,8 +1,8 @@
 /* corpus — see corpus.h. It joins the files found by data_file and the token files of cache, all
  * mapped.
  *
- * A part is a token file of DATA, a token file made from consecutive texts, or Megatron's two
- * files. Between two parts is one end of text, unless the files already have one there. */
+ * A source is a token file of DATA, a token file made from consecutive texts, or Megatron's two
+ * files. Between two sources is one end of text, unless the files already have one there. */
 #include "data/corpus.h"
 
 #include <stdlib.h>
@@ -35,10 +35,10 @@
 /* Ids of the fingerprint, in blocks that are evenly spread over the sequence. */
 enum { SAMPLE_BLOCKS = 64, SAMPLE_IDS = 4096 };
 
-struct corpus_part {
+struct corpus_source {
     struct shard shard;       /* Megatron files: only the ids */
     struct megatron megatron; /* empty: a token file */
-    const char *path;         /* path of the part's first file, for messages */
+    const char *path;         /* path of the source's first file, for messages */
     bool is_made;             /* made from texts, and checked */
     char *file;               /* path of the token file, from DATA or made; Megatron: of the .bin */
     const char *idx;          /* Megatron: path of the index */
@@ -53,8 +53,8 @@ struct corpus_vocab {
 
 struct corpus {
     struct data_file_list files;
-    struct corpus_part *part;
-    int64_t parts_n;
+    struct corpus_source *source;
+    int64_t sources_n;
     int64_t tokens;
     uint32_t end; /* id of the end of text */
     struct corpus_vocab vocab;
@@ -103,8 +103,8 @@ static bool is_text(const struct data_file *file)
 
 static bool is_plain(const struct data_file *file) { return is_text(file) && !file->is_packed; }
 
-/* Returns the number of files[0, n) that form the next part: one token file, or consecutive texts
- * of one kind, so that all documents of a part are records or none is. */
+/* Returns the number of files[0, n) that form the next source: one token file, or consecutive texts
+ * of one kind, so that all documents of a source are records or none is. */
 static int64_t run_files(const struct data_file *files, int64_t n)
 {
     int64_t run = 1, bytes = files[0].bytes;
@@ -148,7 +148,7 @@ static enum status find_files(const struct corpus_config *config, struct data_fi
     return ST_OK;
 }
 
-/* Progress over several parts as one. */
+/* Progress over several sources as one. */
 struct corpus_progress {
     const struct corpus_config *config;
     int64_t before_bytes, total_bytes;
@@ -163,39 +163,40 @@ static bool corpus_progress_run(void *arg, int64_t bytes_done, int64_t bytes_tot
 }
 
 /* Opens Megatron's files; their ids are read in place. */
-static enum status part_open_megatron(struct corpus_part *part, const struct data_file *file)
+static enum status source_open_megatron(struct corpus_source *source, const struct data_file *file)
 {
-    TRY(megatron_open(file->path, file->pair->path, &part->megatron));
-    part->path = file->pair->path;
-    part->idx = file->path;
-    part->shard.ids = part->megatron.bin.data;
-    part->shard.info.tokens = part->megatron.info.tokens;
-    part->shard.info.id_bytes = part->megatron.info.type == MEGATRON_TYPE_U16 ? 2 : 4;
+    TRY(megatron_open(file->path, file->pair->path, &source->megatron));
+    source->path = file->pair->path;
+    source->idx = file->path;
+    source->shard.ids = source->megatron.bin.data;
+    source->shard.info.tokens = source->megatron.info.tokens;
+    source->shard.info.id_bytes = source->megatron.info.type == MEGATRON_TYPE_U16 ? 2 : 4;
     return ST_OK;
 }
 
-/* Checks the first ids of a part, which are read anyway: so a file made for another vocabulary is
+/* Checks the first ids of a source, which are read anyway: so a file made for another vocabulary is
  * found before other files are opened. */
-static enum status check_beginning(const struct corpus_part *part,
+static enum status check_beginning(const struct corpus_source *source,
                                    const struct corpus_config *config)
 {
-    const int64_t tokens = part->shard.info.tokens;
+    const int64_t tokens = source->shard.info.tokens;
     const struct corpus_vocab vocab = vocab_of(config);
     for (int64_t i = 0; i < tokens && i < SAMPLE_IDS; i++)
-        if (shard_id(&part->shard, i) >= vocab.ids)
-            return id_refused(part->path, i, shard_id(&part->shard, i), &vocab);
+        if (shard_id(&source->shard, i) >= vocab.ids)
+            return id_refused(source->path, i, shard_id(&source->shard, i), &vocab);
     return ST_OK;
 }
 
-static enum status part_open(struct corpus_part *part, const struct data_file *files, int64_t n,
-                             const struct corpus_config *config, struct corpus_progress *progress)
+static enum status source_open(struct corpus_source *source, const struct data_file *files,
+                               int64_t n, const struct corpus_config *config,
+                               struct corpus_progress *progress)
 {
     char made[FILE_PATH_MAX] = "";
-    part->path = files[0].path;
+    source->path = files[0].path;
     if (files[0].kind == DATA_FILE_KIND_TOKENS) {
-        TRY(shard_open(part->path, &part->shard));
+        TRY(shard_open(source->path, &source->shard));
     } else if (files[0].kind == DATA_FILE_KIND_MEGATRON) {
-        TRY(part_open_megatron(part, files));
+        TRY(source_open_megatron(source, files));
     } else {
         const struct encode_config encode = {
             .tokenizer = config->tokenizer,
@@ -203,21 +204,21 @@ static enum status part_open(struct corpus_part *part, const struct data_file *f
             .bytes_total = text_bytes_of(files, n),
             .progress = config->progress != NULL ? corpus_progress_run : NULL,
             .progress_arg = progress};
-        TRY(cache_shard(config->cache_dir, &encode, files, n, &part->shard, made));
-        part->is_made = true;
+        TRY(cache_shard(config->cache_dir, &encode, files, n, &source->shard, made));
+        source->is_made = true;
         progress->before_bytes += encode.bytes_total;
     }
-    TRY(check_beginning(part, config));
-    part->file = memory_text(made[0] != '\0' ? made : part->path);
+    TRY(check_beginning(source, config));
+    source->file = memory_text(made[0] != '\0' ? made : source->path);
     return ST_OK;
 }
 
-static void part_close(struct corpus_part *part)
+static void source_close(struct corpus_source *source)
 {
-    shard_close(&part->shard);
-    megatron_close(&part->megatron);
-    free(part->file);
-    *part = (struct corpus_part){0};
+    shard_close(&source->shard);
+    megatron_close(&source->megatron);
+    free(source->file);
+    *source = (struct corpus_source){0};
 }
 
 /* check_tokenizer — checks, before any text is read, that texts have a tokenizer. Files with ids
@@ -231,39 +232,40 @@ static enum status check_tokenizer(const struct data_file_list *files,
     return ST_OK;
 }
 
-static enum status parts_open(struct corpus *corpus, const struct corpus_config *config)
+static enum status sources_open(struct corpus *corpus, const struct corpus_config *config)
 {
     const struct data_file_list *files = &corpus->files;
     struct corpus_progress progress = {config, 0, text_bytes_of(files->item, files->n)};
     ASSERT(files->n > 0); /* else data_file_find fails */
     TRY(check_tokenizer(files, config));
-    corpus->part = memory_new((size_t)files->n, sizeof *corpus->part);
+    corpus->source = memory_new((size_t)files->n, sizeof *corpus->source);
     for (int64_t i = 0, run; i < files->n; i += run) {
         run = run_files(files->item + i, files->n - i);
-        TRY(part_open(corpus->part + corpus->parts_n, files->item + i, run, config, &progress));
-        if (corpus->part[corpus->parts_n].shard.info.tokens > 0)
-            corpus->parts_n++;
+        TRY(source_open(corpus->source + corpus->sources_n, files->item + i, run, config,
+                        &progress));
+        if (corpus->source[corpus->sources_n].shard.info.tokens > 0)
+            corpus->sources_n++;
         else
-            part_close(corpus->part + corpus->parts_n);
+            source_close(corpus->source + corpus->sources_n);
     }
-    if (corpus->parts_n == 0)
+    if (corpus->sources_n == 0)
         return FAIL(ST_BAD_DATA, "%s holds no tokens; check the path", config->data);
     return ST_OK;
 }
 
 /* Checks the token files of DATA whose checksums are not recorded as right, or starts to. */
-static enum status parts_check(struct corpus *corpus, const struct corpus_config *config)
+static enum status sources_check(struct corpus *corpus, const struct corpus_config *config)
 {
-    struct shard_checker_file *files = memory_new((size_t)corpus->parts_n, sizeof *files);
+    struct shard_checker_file *files = memory_new((size_t)corpus->sources_n, sizeof *files);
     enum status st = ST_OK;
     size_t bytes = 0;
     int64_t n = 0;
-    for (int64_t i = 0; i < corpus->parts_n; i++) {
-        const struct corpus_part *part = corpus->part + i;
-        if (part->is_made || cache_is_checked(config->cache_dir, &part->shard, part->path))
+    for (int64_t i = 0; i < corpus->sources_n; i++) {
+        const struct corpus_source *source = corpus->source + i;
+        if (source->is_made || cache_is_checked(config->cache_dir, &source->shard, source->path))
             continue;
-        files[n++] = (struct shard_checker_file){&part->shard, part->path};
-        bytes += part->shard.map.bytes;
+        files[n++] = (struct shard_checker_file){&source->shard, source->path};
+        bytes += source->shard.map.bytes;
     }
     for (int64_t i = 0; st == ST_OK && bytes <= CORPUS_CHECKED_BYTES && i < n; i++)
         st = cache_check(config->cache_dir, files[i].shard, files[i].path, NULL);
@@ -273,15 +275,15 @@ static enum status parts_check(struct corpus *corpus, const struct corpus_config
     return st;
 }
 
-static enum status join_parts(struct corpus *corpus, const struct corpus_config *config)
+static enum status join_sources(struct corpus *corpus, const struct corpus_config *config)
 {
     int64_t at = 0;
-    for (int64_t i = 0; i < corpus->parts_n; i++) {
-        struct corpus_part *part = corpus->part + i;
-        if (i > 0 && shard_id(&part[-1].shard, part[-1].shard.info.tokens - 1) != corpus->end &&
-            shard_id(&part->shard, 0) != corpus->end) {
+    for (int64_t i = 0; i < corpus->sources_n; i++) {
+        struct corpus_source *source = corpus->source + i;
+        if (i > 0 && shard_id(&source[-1].shard, source[-1].shard.info.tokens - 1) != corpus->end &&
+            shard_id(&source->shard, 0) != corpus->end) {
             if (config->vocab <= corpus->end) {
-                const char *path = part->path;
+                const char *path = source->path;
                 if (end_of(config) == TOKENIZER_NONE)
                     return FAIL(ST_BAD_DATA,
                                 "several files are joined with an end of text, here before %s, but "
@@ -297,14 +299,14 @@ static enum status join_parts(struct corpus *corpus, const struct corpus_config 
             }
             at++;
         }
-        part->first = at;
-        at += part->shard.info.tokens;
+        source->first = at;
+        at += source->shard.info.tokens;
     }
     corpus->tokens = at;
     return ST_OK;
 }
 
-/* Adds n ids in the width of the widest part. */
+/* Adds n ids in the width of the widest source. */
 static enum status sample_add(const struct corpus *corpus, int64_t first, int64_t n, int id_bytes,
                               XXH3_state_t *hash)
 {
@@ -320,8 +322,8 @@ static enum status sample_add(const struct corpus *corpus, int64_t first, int64_
 static enum status sample_all(const struct corpus *corpus, XXH3_state_t *hash)
 {
     int id_bytes = 2;
-    for (int64_t i = 0; i < corpus->parts_n; i++)
-        id_bytes = corpus->part[i].shard.info.id_bytes > id_bytes ? 4 : id_bytes;
+    for (int64_t i = 0; i < corpus->sources_n; i++)
+        id_bytes = corpus->source[i].shard.info.id_bytes > id_bytes ? 4 : id_bytes;
     const int64_t tokens = corpus->tokens, most = (int64_t)SAMPLE_BLOCKS * SAMPLE_IDS,
                   last = tokens - SAMPLE_IDS;
     XXH3_64bits_reset(hash);
@@ -356,9 +358,9 @@ enum status corpus_open(const struct corpus_config *config, struct corpus **out)
     corpus->end = end_of(config);
     corpus->vocab = vocab_of(config);
     TRY_OR(find_files(config, &corpus->files), out_close);
-    TRY_OR(parts_open(corpus, config), out_close);
-    TRY_OR(parts_check(corpus, config), out_close);
-    TRY_OR(join_parts(corpus, config), out_close);
+    TRY_OR(sources_open(corpus, config), out_close);
+    TRY_OR(sources_check(corpus, config), out_close);
+    TRY_OR(join_sources(corpus, config), out_close);
     TRY_OR(compute_fingerprint(corpus), out_close);
     const char *data = config->data;
     char count[32];
@@ -380,9 +382,9 @@ void corpus_close(struct corpus *corpus)
     if (corpus == NULL)
         return;
     shard_checker_stop(corpus->checker);
-    for (int64_t i = 0; corpus->part != NULL && i < corpus->files.n; i++)
-        part_close(corpus->part + i);
-    free(corpus->part);
+    for (int64_t i = 0; corpus->source != NULL && i < corpus->files.n; i++)
+        source_close(corpus->source + i);
+    free(corpus->source);
     data_file_free(&corpus->files);
     free(corpus);
 }
@@ -391,30 +393,31 @@ int64_t corpus_tokens(const struct corpus *corpus) { return corpus->tokens; }
 const char *corpus_name(const struct corpus *corpus) { return corpus->name; }
 uint64_t corpus_fingerprint(const struct corpus *corpus) { return corpus->fingerprint; }
 
-static bool has_index(const struct corpus_part *part) { return part->idx != NULL; }
+static bool has_index(const struct corpus_source *source) { return source->idx != NULL; }
 
-static int64_t part_records(const struct corpus_part *part)
+static int64_t source_records(const struct corpus_source *source)
 {
-    return has_index(part) ? part->megatron.info.documents : part->shard.info.records;
+    return has_index(source) ? source->megatron.info.documents : source->shard.info.records;
 }
 
 int64_t corpus_records(const struct corpus *corpus)
 {
     int64_t n = 0;
-    for (int64_t i = 0; i < corpus->parts_n; i++)
-        n += part_records(corpus->part + i);
+    for (int64_t i = 0; i < corpus->sources_n; i++)
+        n += source_records(corpus->source + i);
     return n;
 }
 
-static void describe_file(const struct corpus_part *part, bool is_index, struct corpus_file *out)
+static void describe_file(const struct corpus_source *source, bool is_index,
+                          struct corpus_file *out)
 {
-    const struct file_map *map = !has_index(part) ? &part->shard.map
-                                 : is_index       ? &part->megatron.idx
-                                                  : &part->megatron.bin;
-    const size_t skip = has_index(part) ? 0 : SHARD_HEADER_BYTES;
-    const struct shard_info *info = &part->shard.info;
+    const struct file_map *map = !has_index(source) ? &source->shard.map
+                                 : is_index         ? &source->megatron.idx
+                                                    : &source->megatron.bin;
+    const size_t skip = has_index(source) ? 0 : SHARD_HEADER_BYTES;
+    const struct shard_info *info = &source->shard.info;
     *out = (struct corpus_file){
-        .path = is_index ? part->idx : part->file,
+        .path = is_index ? source->idx : source->file,
         .suffix = is_index ? ".idx" : ".bin",
         .bytes = (int64_t)map->bytes,
         .skip = (int64_t)skip,
@@ -425,10 +428,10 @@ static void describe_file(const struct corpus_part *part, bool is_index, struct 
 
 bool corpus_file(const struct corpus *corpus, int64_t file_i, struct corpus_file *out)
 {
-    for (int64_t i = 0; i < corpus->parts_n; i++) {
-        const int64_t n = has_index(corpus->part + i) ? 2 : 1;
+    for (int64_t i = 0; i < corpus->sources_n; i++) {
+        const int64_t n = has_index(corpus->source + i) ? 2 : 1;
         if (file_i < n) {
-            describe_file(corpus->part + i, file_i == 1, out);
+            describe_file(corpus->source + i, file_i == 1, out);
             return true;
         }
         file_i -= n;
@@ -436,37 +439,37 @@ bool corpus_file(const struct corpus *corpus, int64_t file_i, struct corpus_file
     return false;
 }
 
-/* part_of — returns the last part that begins at or before the position. */
-static const struct corpus_part *part_of(const struct corpus *corpus, int64_t at)
+/* source_of — returns the last source that begins at or before the position. */
+static const struct corpus_source *source_of(const struct corpus *corpus, int64_t at)
 {
-    int64_t low = 0, high = corpus->parts_n;
+    int64_t low = 0, high = corpus->sources_n;
     while (high - low > 1) {
         const int64_t mid = low + (high - low) / 2;
-        if (corpus->part[mid].first <= at)
+        if (corpus->source[mid].first <= at)
             low = mid;
         else
             high = mid;
     }
-    return corpus->part + low;
+    return corpus->source + low;
 }
 
 enum status corpus_read(const struct corpus *corpus, int64_t first, int64_t n, int32_t *out)
 {
     ASSERTF(first >= 0 && n >= 0 && n <= corpus->tokens - first, "first %lld n %lld of %lld",
             (long long)first, (long long)n, (long long)corpus->tokens);
-    const struct corpus_part *part = part_of(corpus, first);
+    const struct corpus_source *source = source_of(corpus, first);
     TRY(shard_checker_found(corpus->checker));
-    for (int64_t at = first, end = first + n; at < end; part++) {
-        const int64_t part_end = part->first + part->shard.info.tokens,
-                      stop = end < part_end ? end : part_end;
+    for (int64_t at = first, end = first + n; at < end; source++) {
+        const int64_t source_end = source->first + source->shard.info.tokens,
+                      stop = end < source_end ? end : source_end;
         for (; at < stop; at++) {
-            const uint32_t id = shard_id(&part->shard, at - part->first);
+            const uint32_t id = shard_id(&source->shard, at - source->first);
             if (id >= corpus->vocab.ids)
-                return id_refused(part->path, at - part->first, id, &corpus->vocab);
+                return id_refused(source->path, at - source->first, id, &corpus->vocab);
             out[at - first] = (int32_t)id;
         }
-        if (at == part_end && at < end && part[1].first > at)
-            out[at++ - first] = (int32_t)corpus->end; /* between two parts */
+        if (at == source_end && at < end && source[1].first > at)
+            out[at++ - first] = (int32_t)corpus->end; /* between two sources */
     }
     return ST_OK;
 }
@@ -480,63 +483,64 @@ static int64_t begin_of(const struct corpus *corpus, int64_t first)
 {
     if (first == 0)
         return 0;
-    const struct corpus_part *part = part_of(corpus, first - 1);
-    const int64_t i = first - 1 - part->first;
-    const bool is_end = i >= part->shard.info.tokens || shard_id(&part->shard, i) == corpus->end;
+    const struct corpus_source *source = source_of(corpus, first - 1);
+    const int64_t i = first - 1 - source->first;
+    const bool is_end =
+        i >= source->shard.info.tokens || shard_id(&source->shard, i) == corpus->end;
     return is_end ? first - 1 : first;
 }
 
-static enum status record_first(const struct corpus_part *part, int64_t record_i, int64_t *out)
+static enum status record_first(const struct corpus_source *source, int64_t record_i, int64_t *out)
 {
-    if (has_index(part))
-        return megatron_begin(&part->megatron.info, record_i, part->idx, out);
-    *out = part->shard.records[record_i];
+    if (has_index(source))
+        return megatron_begin(&source->megatron.info, record_i, source->idx, out);
+    *out = source->shard.records[record_i];
     return ST_OK;
 }
 
-/* Finds the first record of a part that begins at its id `at` or later; NOWHERE: none. */
-static enum status next_record(const struct corpus_part *part, int64_t at, int64_t *out)
+/* Finds the first record of a source that begins at its id `at` or later; NOWHERE: none. */
+static enum status next_record(const struct corpus_source *source, int64_t at, int64_t *out)
 {
-    int64_t low = 0, high = part_records(part), first = NOWHERE;
+    int64_t low = 0, high = source_records(source), first = NOWHERE;
     while (low < high) {
         const int64_t mid = low + (high - low) / 2;
-        TRY(record_first(part, mid, &first));
+        TRY(record_first(source, mid, &first));
         if (first < at)
             low = mid + 1;
         else
             high = mid;
     }
     *out = NOWHERE;
-    if (low == part_records(part))
+    if (low == source_records(source))
         return ST_OK;
-    TRY(record_first(part, low, &first));
-    if (first >= at && first < part->shard.info.tokens)
+    TRY(record_first(source, low, &first));
+    if (first >= at && first < source->shard.info.tokens)
         *out = first;
     return ST_OK;
 }
 
-/* Finds the first document of a part with records that begins at `at` or later. */
-static enum status next_by_record(const struct corpus *corpus, const struct corpus_part *part,
+/* Finds the first document of a source with records that begins at `at` or later. */
+static enum status next_by_record(const struct corpus *corpus, const struct corpus_source *source,
                                   int64_t at, int64_t *out)
 {
-    int64_t record = at - part->first;
+    int64_t record = at - source->first;
     for (;; record++) {
-        TRY(next_record(part, record, &record));
-        *out = record == NOWHERE ? NOWHERE : begin_of(corpus, part->first + record);
+        TRY(next_record(source, record, &record));
+        *out = record == NOWHERE ? NOWHERE : begin_of(corpus, source->first + record);
         if (*out >= at)
             return ST_OK;
     }
 }
 
-static int64_t next_by_separator(const struct corpus *corpus, const struct corpus_part *part,
+static int64_t next_by_separator(const struct corpus *corpus, const struct corpus_source *source,
                                  int64_t at, int64_t end, const int64_t separator[2])
 {
-    const int64_t part_end = part->first + part->shard.info.tokens,
-                  stop = end < part_end ? end : part_end;
-    if (at == part->first && begin_of(corpus, at) == at)
+    const int64_t source_end = source->first + source->shard.info.tokens,
+                  stop = end < source_end ? end : source_end;
+    if (at == source->first && begin_of(corpus, at) == at)
         return at;
     for (; at < stop; at++) {
-        const int64_t id = shard_id(&part->shard, at - part->first);
+        const int64_t id = shard_id(&source->shard, at - source->first);
         if (id == separator[0] || id == separator[1])
             return at;
     }
@@ -546,25 +550,25 @@ static int64_t next_by_separator(const struct corpus *corpus, const struct corpu
 enum status corpus_next_document(const struct corpus *corpus, int64_t at, int64_t end,
                                  const int64_t separator[2], int64_t *out)
 {
-    const struct corpus_part *part = part_of(corpus, at),
-                             *last = corpus->part + corpus->parts_n - 1;
-    for (int64_t from = at; from < end; part++) {
+    const struct corpus_source *source = source_of(corpus, at),
+                               *last = corpus->source + corpus->sources_n - 1;
+    for (int64_t from = at; from < end; source++) {
         int64_t begin = NOWHERE;
-        if (part_records(part) > 0)
-            TRY(next_by_record(corpus, part, from, &begin));
+        if (source_records(source) > 0)
+            TRY(next_by_record(corpus, source, from, &begin));
         else
-            begin = next_by_separator(corpus, part, from, end, separator);
-        if (part < last) {
-            const int64_t next = begin_of(corpus, part[1].first);
+            begin = next_by_separator(corpus, source, from, end, separator);
+        if (source < last) {
+            const int64_t next = begin_of(corpus, source[1].first);
             begin = next >= at && next < begin ? next : begin;
         }
         if (begin < end) {
             *out = begin;
             return ST_OK;
         }
-        if (part == last)
+        if (source == last)
             break;
-        from = part[1].first;
+        from = source[1].first;
     }
     *out = end;
     return ST_OK;
@@ -599,23 +603,23 @@ static enum status put_ids(struct corpus_reading *to, const struct shard *shard,
     return ST_OK;
 }
 
-static enum status put_documents(struct corpus_reading *to, const struct corpus_part *part)
+static enum status put_documents(struct corpus_reading *to, const struct corpus_source *source)
 {
     int64_t first, end;
     encode_begin_file(&to->sink);
-    for (int64_t d = 0; d < part->megatron.info.documents; d++) {
-        TRY(megatron_begin(&part->megatron.info, d, part->idx, &first));
-        TRY(megatron_begin(&part->megatron.info, d + 1, part->idx, &end));
+    for (int64_t d = 0; d < source->megatron.info.documents; d++) {
+        TRY(megatron_begin(&source->megatron.info, d, source->idx, &first));
+        TRY(megatron_begin(&source->megatron.info, d + 1, source->idx, &end));
         if (end < first)
             return FAIL(ST_BAD_DATA,
                         "Megatron index %s is damaged: its document %lld begins at token %lld and "
                         "ends at %lld; copy or make it again",
-                        part->idx, (long long)d, (long long)first, (long long)end);
+                        source->idx, (long long)d, (long long)first, (long long)end);
         if (first == end)
             continue;
-        const uint32_t id = shard_id(&part->shard, first);
+        const uint32_t id = shard_id(&source->shard, first);
         TRY(encode_begin_record(&to->sink, &id, 1, 0));
-        TRY(put_ids(to, &part->shard, first, end));
+        TRY(put_ids(to, &source->shard, first, end));
     }
     return ST_OK;
 }
@@ -640,11 +644,11 @@ static enum status visit_run(struct corpus_reading *to, const struct data_file *
         return st;
     }
     if (files[0].kind == DATA_FILE_KIND_MEGATRON) {
-        struct corpus_part part = {0};
-        enum status st = part_open_megatron(&part, files);
+        struct corpus_source source = {0};
+        enum status st = source_open_megatron(&source, files);
         if (st == ST_OK)
-            st = put_documents(to, &part);
-        part_close(&part);
+            st = put_documents(to, &source);
+        source_close(&source);
         return st;
     }
     if (to->encode == NULL)

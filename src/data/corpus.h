@@ -60,8 +60,8 @@ struct corpus_file {
 };
 /* Sets *out to file file_i of the sequence. Returns false: there are no more files. */
 bool corpus_file(const struct corpus *corpus, int64_t file_i, struct corpus_file *out);
-/* corpus_visit — passes all ids to on_ids in their order, in parts of any length. It keeps none:
- * the tokens of texts are not cached. A part of a text ends where a pre-token ends. */
+/* corpus_visit — passes all ids to on_ids in their order, in chunks of any length. It keeps none:
+ * the tokens of texts are not cached. A chunk of a text ends where a pre-token ends. */
 typedef enum status corpus_visit_fn(void *arg, const uint32_t *ids, int64_t n);
 enum status corpus_visit(const struct corpus_config *config, corpus_visit_fn *on_ids, void *arg,
                          int64_t *tokens_out);

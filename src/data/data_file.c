@@ -85,7 +85,7 @@ static enum status walk_entry(struct data_file_list *list, const char *path, int
     struct stat link, info;
     if (lstat(path, &link) != 0 || stat(path, &info) != 0) {
         if (errno != ENOENT && errno != ELOOP && errno != ENOTDIR)
-            /* it exists: a part of DATA must not be missing silently */
+            /* it exists: an item of DATA must not be missing silently */
             return no_input(path, errno);
         LOG_WARN("skipping %s: %s", path, strerror(errno));
         return ST_OK;

@@ -1,6 +1,6 @@
 /* feed — see feed.h.
  *
- * A mixture is several parts; usually there is one. Synthetic data is not stored: value i of a
+ * A mixture is several items; usually there is one. Synthetic data is not stored: value i of a
  * sample is drawn from a counter, so every node has the same batch in every step without memory
  * for it. It must not know how a corpus is stored. */
 #include "data/feed.h"
@@ -27,7 +27,7 @@
 enum { FEED_DRAW_TOKENS, FEED_DRAW_MASK, FEED_DRAW_STARTS, FEED_DRAW_ENDS };
 
 /* One data set: a corpus for LM, questions and their windows for QA. */
-struct feed_part {
+struct feed_item {
     struct corpus *corpus;
     struct pack *pack; /* NULL: windows follow each other */
     struct squad *squad;
@@ -49,9 +49,9 @@ struct feed {
     bool knows_documents;
     uint64_t seed;
     bool is_shuffled;
-    struct feed_part part[MIX_ITEMS_MAX];
-    int parts_n;             /* 0: synthetic */
-    struct mix_order *order; /* NULL: not more than one part */
+    struct feed_item item[MIX_ITEMS_MAX];
+    int items_n;             /* 0: synthetic */
+    struct mix_order *order; /* NULL: not more than one item */
     char name[512];
     uint64_t fingerprint;
 };
@@ -82,7 +82,7 @@ static enum status feed_set_separators(struct feed *feed, const struct feed_conf
                 config->knows_documents ? "ATTENTION_MASK=causal" : "PACK_DOCUMENTS=0");
 }
 
-static enum status feed_open_corpus(const struct feed *feed, struct feed_part *part,
+static enum status feed_open_corpus(const struct feed *feed, struct feed_item *item,
                                     const struct feed_config *config, const char *data)
 {
     const struct corpus_config from = {.data = data,
@@ -93,16 +93,16 @@ static enum status feed_open_corpus(const struct feed *feed, struct feed_part *p
                                        .model = config->model,
                                        .progress = config->progress,
                                        .progress_arg = config->progress_arg};
-    TRY(corpus_open(&from, &part->corpus));
-    part->tokens = corpus_tokens(part->corpus);
-    part->samples = (part->tokens - 1) / config->seq_tokens;
-    part->fingerprint = corpus_fingerprint(part->corpus);
-    const int64_t records = corpus_records(part->corpus);
+    TRY(corpus_open(&from, &item->corpus));
+    item->tokens = corpus_tokens(item->corpus);
+    item->samples = (item->tokens - 1) / config->seq_tokens;
+    item->fingerprint = corpus_fingerprint(item->corpus);
+    const int64_t records = corpus_records(item->corpus);
     if (records > 0 && (config->knows_documents || config->packs_documents))
-        part->fingerprint = XXH3_64bits_withSeed(&records, sizeof records, part->fingerprint);
-    if (part->tokens < config->seq_tokens + 1) {
+        item->fingerprint = XXH3_64bits_withSeed(&records, sizeof records, item->fingerprint);
+    if (item->tokens < config->seq_tokens + 1) {
         /* A text of one token has no window with any SEQ_LEN. */
-        const int64_t tokens = part->tokens, seq_tokens = config->seq_tokens;
+        const int64_t tokens = item->tokens, seq_tokens = config->seq_tokens;
         char lower[64] = "";
         if (tokens > 1)
             text_format(lower, sizeof lower, " or set SEQ_LEN to at most %lld",
@@ -119,12 +119,12 @@ static enum status feed_open_corpus(const struct feed *feed, struct feed_part *p
                                      .separator = {feed->separator[0], feed->separator[1]},
                                      .progress = config->progress,
                                      .progress_arg = config->progress_arg};
-    TRY(pack_open(part->corpus, &pack, &part->pack));
-    part->samples = pack_samples(part->pack);
+    TRY(pack_open(item->corpus, &pack, &item->pack));
+    item->samples = pack_samples(item->pack);
     return ST_OK;
 }
 
-static enum status feed_open_squad(struct feed_part *part, const struct feed_config *config,
+static enum status feed_open_squad(struct feed_item *item, const struct feed_config *config,
                                    const char *data)
 {
     const struct data_file_config from = {.data = data,
@@ -138,28 +138,28 @@ static enum status feed_open_squad(struct feed_part *part, const struct feed_con
                                             .is_training = true,
                                             .progress = config->progress,
                                             .progress_arg = config->progress_arg};
-    TRY(squad_open(&from, &part->squad));
-    TRY(squad_window_open(part->squad, &cut, &part->windows));
-    part->samples = squad_window_count(part->windows);
-    part->tokens = part->samples * config->seq_tokens;
-    part->fingerprint = squad_window_fingerprint(part->windows);
+    TRY(squad_open(&from, &item->squad));
+    TRY(squad_window_open(item->squad, &cut, &item->windows));
+    item->samples = squad_window_count(item->windows);
+    item->tokens = item->samples * config->seq_tokens;
+    item->fingerprint = squad_window_fingerprint(item->windows);
     return ST_OK;
 }
 
-/* feed_open_part — opens DATA, or one part of a mixture. */
-static enum status feed_open_part(struct feed *feed, const struct feed_config *config,
+/* feed_open_item — opens DATA, or one item of a mixture. */
+static enum status feed_open_item(struct feed *feed, const struct feed_config *config,
                                   const char *data)
 {
-    struct feed_part *part = feed->part + feed->parts_n;
-    /* Each part of a mixture has its own seed; a single part has the run's. */
-    part->seed = feed->order == NULL ? config->seed
+    struct feed_item *item = feed->item + feed->items_n;
+    /* Each item of a mixture has its own seed; a single item has the run's. */
+    item->seed = feed->order == NULL ? config->seed
                                      : rand_u64(config->seed, RAND_STREAM(MIX, UINT32_MAX),
-                                                (uint64_t)feed->parts_n);
-    feed->parts_n++;
-    TRY(config->task == FEED_TASK_QA ? feed_open_squad(part, config, data)
-                                     : feed_open_corpus(feed, part, config, data));
-    if (__builtin_add_overflow(feed->samples, part->samples, &feed->samples) ||
-        __builtin_add_overflow(feed->tokens, part->tokens, &feed->tokens))
+                                                (uint64_t)feed->items_n);
+    feed->items_n++;
+    TRY(config->task == FEED_TASK_QA ? feed_open_squad(item, config, data)
+                                     : feed_open_corpus(feed, item, config, data));
+    if (__builtin_add_overflow(feed->samples, item->samples, &feed->samples) ||
+        __builtin_add_overflow(feed->tokens, item->tokens, &feed->tokens))
         return FAIL(ST_BAD_DATA, "the parts of DATA have more samples than can be counted");
     return ST_OK;
 }
@@ -169,9 +169,9 @@ static enum status feed_open_mix(struct feed *feed, const struct feed_config *co
 {
     feed->order = mix_order_open(mix, config->seed, config->is_shuffled);
     for (int i = 0; i < mix->n; i++) {
-        TRY(feed_open_part(feed, config, mix->item[i].data));
-        feed->part[i].weight = mix->item[i].weight;
-        const uint64_t facts[] = {feed->fingerprint, feed->part[i].fingerprint,
+        TRY(feed_open_item(feed, config, mix->item[i].data));
+        feed->item[i].weight = mix->item[i].weight;
+        const uint64_t facts[] = {feed->fingerprint, feed->item[i].fingerprint,
                                   (uint64_t)mix_order_share(feed->order, i)};
         feed->fingerprint = XXH3_64bits(facts, sizeof facts);
     }
@@ -188,19 +188,19 @@ static enum status feed_open_data(struct feed *feed, const struct feed_config *c
     if (stat(config->data, &info) != 0)
         TRY(mix_parse(config->data, &mix));
     enum status st = mix.is_weighted ? feed_open_mix(feed, config, &mix)
-                                     : feed_open_part(feed, config, config->data);
+                                     : feed_open_item(feed, config, config->data);
     if (st == ST_OK && !mix.is_weighted) {
-        feed->fingerprint = feed->part[0].fingerprint;
+        feed->fingerprint = feed->item[0].fingerprint;
         const char *data = config->data;
         if (config->task == FEED_TASK_LM)
-            text_copy(feed->name, sizeof feed->name, corpus_name(feed->part[0].corpus));
+            text_copy(feed->name, sizeof feed->name, corpus_name(feed->item[0].corpus));
         else
             text_format(feed->name, sizeof feed->name, "%.400s (%lld questions)", data,
-                        (long long)squad_examples(feed->part[0].squad));
-        if (feed->part[0].pack != NULL) {
+                        (long long)squad_examples(feed->item[0].squad));
+        if (feed->item[0].pack != NULL) {
             struct pack_facts facts;
             size_t at = strlen(feed->name);
-            pack_facts(feed->part[0].pack, &facts);
+            pack_facts(feed->item[0].pack, &facts);
             text_format(feed->name + at, sizeof feed->name - at,
                         ", packed: %lld documents, %lld of them cut, %.1f %% full",
                         (long long)facts.documents, (long long)facts.cut, 100 * facts.full);
@@ -262,11 +262,11 @@ void feed_close(struct feed *feed)
 {
     if (feed == NULL)
         return;
-    for (int i = 0; i < feed->parts_n; i++) {
-        pack_close(feed->part[i].pack);
-        corpus_close(feed->part[i].corpus);
-        squad_window_close(feed->part[i].windows);
-        squad_close(feed->part[i].squad);
+    for (int i = 0; i < feed->items_n; i++) {
+        pack_close(feed->item[i].pack);
+        corpus_close(feed->item[i].corpus);
+        squad_window_close(feed->item[i].windows);
+        squad_close(feed->item[i].squad);
     }
     mix_order_close(feed->order);
     free(feed);
@@ -276,16 +276,16 @@ int64_t feed_samples(const struct feed *feed) { return feed->samples; }
 int64_t feed_tokens(const struct feed *feed) { return feed->tokens; }
 const char *feed_name(const struct feed *feed)
 {
-    return feed->parts_n > 0 ? feed->name : FEED_SYNTHETIC;
+    return feed->items_n > 0 ? feed->name : FEED_SYNTHETIC;
 }
 uint64_t feed_fingerprint(const struct feed *feed) { return feed->fingerprint; }
 int64_t feed_pass_samples(const struct feed *feed)
 {
-    return feed->parts_n == 1 && feed->order == NULL ? feed->samples : 0;
+    return feed->items_n == 1 && feed->order == NULL ? feed->samples : 0;
 }
 uint64_t feed_order(const struct feed *feed)
 {
-    const bool is_packed = feed->parts_n > 0 && feed->part[0].pack != NULL;
+    const bool is_packed = feed->items_n > 0 && feed->item[0].pack != NULL;
     const uint64_t facts[] = {feed->fingerprint,          (uint64_t)feed->samples,
                               (uint64_t)feed->seq_tokens, is_packed,
                               feed->is_shuffled,          feed->is_shuffled ? feed->seed : 0};
@@ -293,18 +293,18 @@ uint64_t feed_order(const struct feed *feed)
 }
 int64_t feed_epoch(const struct feed *feed, int64_t first) { return first / feed->samples; }
 
-/* Finds file file_i of one part. */
-static bool part_file(const struct feed_part *part, int64_t file_i, struct feed_file *out)
+/* Finds file file_i of one item. */
+static bool item_file(const struct feed_item *item, int64_t file_i, struct feed_file *out)
 {
     struct corpus_file file;
-    out->weight = part->weight;
-    if (part->squad != NULL) {
+    out->weight = item->weight;
+    if (item->squad != NULL) {
         out->suffix = ".json";
         out->skip = 0;
         out->is_pair = out->sums_ends = false;
-        return squad_file(part->squad, file_i, &out->path, &out->bytes, &out->sum);
+        return squad_file(item->squad, file_i, &out->path, &out->bytes, &out->sum);
     }
-    if (part->corpus == NULL || !corpus_file(part->corpus, file_i, &file))
+    if (item->corpus == NULL || !corpus_file(item->corpus, file_i, &file))
         return false;
     out->path = file.path;
     out->suffix = file.suffix;
@@ -318,10 +318,10 @@ static bool part_file(const struct feed_part *part, int64_t file_i, struct feed_
 
 bool feed_file(const struct feed *feed, int64_t file_i, struct feed_file *out)
 {
-    for (int part = 0; part < feed->parts_n; part++) {
+    for (int item = 0; item < feed->items_n; item++) {
         int64_t files_n = 0;
-        out->part = part;
-        while (part_file(feed->part + part, files_n, out)) {
+        out->item = item;
+        while (item_file(feed->item + item, files_n, out)) {
             if (files_n++ == file_i)
                 return true;
         }
@@ -394,32 +394,32 @@ static enum status feed_mark_documents(const struct feed *feed, const struct cor
     return ST_OK;
 }
 
-/* Reads sample number j of a part, counted over its epochs. */
-static enum status feed_get_sample(const struct feed *feed, const struct feed_part *part, int64_t j,
+/* Reads sample number j of an item, counted over its epochs. */
+static enum status feed_get_sample(const struct feed *feed, const struct feed_item *item, int64_t j,
                                    int64_t row, const struct feed_batch *out)
 {
     const int64_t seq = feed->seq_tokens;
     int32_t *first_key = out->first_key != NULL ? out->first_key + row * seq : NULL;
-    int64_t window = j % part->samples;
+    int64_t window = j % item->samples;
     if (feed->is_shuffled)
-        window = (int64_t)rand_permute(part->seed, RAND_STREAM(ORDER, j / part->samples),
-                                       (uint64_t)window, (uint64_t)part->samples);
+        window = (int64_t)rand_permute(item->seed, RAND_STREAM(ORDER, j / item->samples),
+                                       (uint64_t)window, (uint64_t)item->samples);
     if (feed->task == FEED_TASK_QA) {
-        squad_window_fill(part->windows, window, out->tokens + row * seq, out->mask + row * seq);
-        out->starts[row] = squad_window_get(part->windows, window)->start;
-        out->ends[row] = squad_window_get(part->windows, window)->end;
+        squad_window_fill(item->windows, window, out->tokens + row * seq, out->mask + row * seq);
+        out->starts[row] = squad_window_get(item->windows, window)->start;
+        out->ends[row] = squad_window_get(item->windows, window)->end;
         return ST_OK;
     }
     if (first_key != NULL && !feed->knows_documents) {
         memset(first_key, 0, (size_t)seq * sizeof *first_key);
         first_key = NULL;
     }
-    if (part->pack != NULL)
-        return pack_read(part->pack, window, out->tokens + row * seq, out->targets + row * seq,
+    if (item->pack != NULL)
+        return pack_read(item->pack, window, out->tokens + row * seq, out->targets + row * seq,
                          first_key);
-    TRY(corpus_read(part->corpus, window * seq, seq, out->tokens + row * seq));
-    TRY(corpus_read(part->corpus, window * seq + 1, seq, out->targets + row * seq));
-    return first_key != NULL ? feed_mark_documents(feed, part->corpus, window * seq, first_key)
+    TRY(corpus_read(item->corpus, window * seq, seq, out->tokens + row * seq));
+    TRY(corpus_read(item->corpus, window * seq + 1, seq, out->targets + row * seq));
+    return first_key != NULL ? feed_mark_documents(feed, item->corpus, window * seq, first_key)
                              : ST_OK;
 }
 
@@ -430,11 +430,11 @@ enum status feed_get(const struct feed *feed, int64_t first, int64_t samples,
             (long long)samples);
     for (int64_t row = 0; row < samples; row++) {
         int64_t j = first + row;
-        int part = 0;
+        int item = 0;
         if (feed->order != NULL)
-            part = mix_order_at(feed->order, j, &j);
-        if (feed->parts_n > 0) {
-            TRY(feed_get_sample(feed, feed->part + part, j, row, out));
+            item = mix_order_at(feed->order, j, &j);
+        if (feed->items_n > 0) {
+            TRY(feed_get_sample(feed, feed->item + item, j, row, out));
             continue;
         }
         feed_get_synthetic(feed, j % feed->samples, row, out);

@@ -11,8 +11,8 @@
  *   - QA: samples are windows of questions (squad_window.h).
  *   - Order: sample j since the start is position j mod S of epoch j / S; the order of an epoch
  *     is a permutation drawn from (SEED, epoch).
- *   - Mixture (mix.h): each part has its own order and epochs; an epoch of the whole has the
- *     samples of all parts together.
+ *   - Mixture (mix.h): each item has its own order and epochs; an epoch of the whole has the
+ *     samples of all items together.
  *   - Synthetic data: ids, mask bits and labels are uniform and drawn once, so each step has the
  *     same batch; an epoch is one step.
  *
@@ -79,16 +79,16 @@ const char *feed_name(const struct feed *feed); /* "synthetic", "/data (3 files,
 /* Returns a fingerprint of the data; equal data have equal fingerprints. Of more than 262,144 ids
  * it covers 262,144. */
 uint64_t feed_fingerprint(const struct feed *feed);
-/* Returns the samples of a pass over the data that has each sample once; 0: a mixture, whose parts
+/* Returns the samples of a pass over the data that has each sample once; 0: a mixture, whose items
  * have passes of their own, or synthetic data. */
 int64_t feed_pass_samples(const struct feed *feed);
 /* Returns a fingerprint of the order of samples: equal data in equal order have the same number. */
 uint64_t feed_order(const struct feed *feed);
 /* A file that the feed reads: a token file, from DATA or made from it, or a file of questions. The
- * same files in this order, with the same parts and weights, are the same data. */
+ * same files in this order, with the same items and weights, are the same data. */
 struct feed_file {
-    int part;                  /* part of the mixture, from 0 */
-    double weight;             /* weight of the part; 0: none */
+    int item;                  /* item of the mixture, from 0 */
+    double weight;             /* weight of the item; 0: none */
     const char *path, *suffix; /* the suffix that a copy's name must have */
     int64_t bytes, skip;
     uint64_t sum;   /* XXH3-64 of the bytes after the first `skip` bytes */

@@ -33,8 +33,8 @@ struct fetch {
     char url[FILE_PATH_MAX];    /* without its fragment */
     char sum[FETCH_HEX + 1];    /* expected checksum; "": none */
     char dir[FILE_PATH_MAX], path[FILE_PATH_MAX], same[FILE_PATH_MAX];
-    struct curl_client_part part; /* its total: -1 if it is unknown */
-    int64_t most;                 /* largest number of bytes that the part had */
+    struct curl_client_partial partial; /* its total: -1 if it is unknown */
+    int64_t most;                       /* largest number of bytes that the partial file had */
     /* The state of one transfer: */
     CURL *curl;
     char error[CURL_ERROR_SIZE];
@@ -47,10 +47,10 @@ struct fetch {
     char refused_address[64]; /* an address to which no connection was allowed; "": none */
 };
 
-/* ---- the part ---- */
+/* ---- the partial file ---- */
 
-/* Reads the validator of the bytes in the part, and the total length: -1 if it was unknown. Returns
- * false if there is none; the bytes cannot be resumed then. */
+/* Reads the validator of the bytes in the partial file, and the total length: -1 if it was unknown.
+ * Returns false if there is none; the bytes cannot be resumed then. */
 static bool validator_read(const struct fetch *f, char out[HTTP_HEADERS_VALIDATOR_MAX],
                            int64_t *total_out)
 {
@@ -90,20 +90,20 @@ static enum status refuse_page(const struct fetch *f, bool is_html)
                 f->url);
 }
 
-/* Checks that a partial response continues the bytes in the part: from their end on, of the same
- * version (validator) and the same total length. Otherwise the part is emptied, and the next
- * transfer requests the whole file. */
+/* Checks that a partial response continues the bytes in the partial file: from their end on, of the
+ * same version (validator) and the same total length. Otherwise the partial file is emptied, and
+ * the next transfer requests the whole file. */
 static enum status check_rest(struct fetch *f)
 {
     char validator[HTTP_HEADERS_VALIDATOR_MAX] = "";
-    const int64_t have = f->part.have;
+    const int64_t have = f->partial.have;
     int64_t total = -1;
     const bool is_known = validator_read(f, validator, &total);
     const bool is_same = is_known && strcmp(validator, f->headers.validator) == 0 &&
                          (total < 0 || f->headers.range_total == total);
     if (is_same && f->headers.range_first == have)
         return ST_OK;
-    TRY(curl_client_part_restart(&f->part));
+    TRY(curl_client_partial_restart(&f->partial));
     if (is_same)
         return FAIL(ST_RETRY,
                     "%s: bytes from %lld on were requested, but the server sent bytes from %lld on",
@@ -120,28 +120,30 @@ static enum status check_rest(struct fetch *f)
 static enum status body_begin(struct fetch *f)
 {
     const long code = curl_client_http_code(f->curl);
-    if (code != 200 && (code != 206 || f->part.have == 0))
+    if (code != 200 && (code != 206 || f->partial.have == 0))
         return FAIL(ST_NO_INPUT, "%s answered HTTP %ld instead of a file; check the address",
                     f->url, code);
     if (code == 206)
         TRY(check_rest(f));
     TRY(refuse_page(f, f->headers.is_html));
-    if (code == 200 && f->part.have > 0)
-        TRY(curl_client_part_restart(&f->part));
-    f->part.total = code == 200 ? f->headers.length : f->headers.range_total;
+    if (code == 200 && f->partial.have > 0)
+        TRY(curl_client_partial_restart(&f->partial));
+    f->partial.total = code == 200 ? f->headers.length : f->headers.range_total;
     /* Computes the number of bytes that the response may have. */
     const int64_t space = file_space_bytes(f->dir);
-    if (f->part.total > f->config.bytes_max)
+    if (f->partial.total > f->config.bytes_max)
         return FAIL(ST_BAD_DATA, "%s has %lld bytes, over the limit of %lld for a download", f->url,
-                    (long long)f->part.total, (long long)f->config.bytes_max);
-    TRY(curl_client_part_room(&f->part, f->part.total - f->part.have));
-    f->most_bytes = f->part.total >= 0 ? f->part.total : f->config.unknown_max;
-    if (f->part.total < 0 && space >= 0 && space / 2 < f->most_bytes - f->part.have)
-        f->most_bytes = f->part.have + space / 2;
+                    (long long)f->partial.total, (long long)f->config.bytes_max);
+    TRY(curl_client_partial_room(&f->partial, f->partial.total - f->partial.have));
+    f->most_bytes = f->partial.total >= 0 ? f->partial.total : f->config.unknown_max;
+    if (f->partial.total < 0 && space >= 0 && space / 2 < f->most_bytes - f->partial.have)
+        f->most_bytes = f->partial.have + space / 2;
     if (code == 200) {
-        /* Keeps the total length and the validator of the bytes in the part, as one line. */
+        /* Keeps the total length and the validator of the bytes in the partial file, as one
+         * line. */
         char line[HTTP_HEADERS_VALIDATOR_MAX + 32];
-        text_format(line, sizeof line, "%lld %s", (long long)f->part.total, f->headers.validator);
+        text_format(line, sizeof line, "%lld %s", (long long)f->partial.total,
+                    f->headers.validator);
         unlink(f->same); /* without it a resume is not possible: no harm */
         if (f->headers.validator[0] != '\0' && file_replace(f->same, line, strlen(line)) != ST_OK)
             status_clear();
@@ -154,29 +156,29 @@ static enum status body_add(struct fetch *f, const char *bytes, size_t n)
 {
     if (!f->is_begun) {
         TRY(body_begin(f));
-        TRY(refuse_page(f, f->part.have == 0 && http_headers_is_html(bytes, n)));
+        TRY(refuse_page(f, f->partial.have == 0 && http_headers_is_html(bytes, n)));
         /* Refuses a Git LFS pointer, which is kept in the place of a file. */
-        if (f->part.have == 0 && file_is_lfs_pointer(bytes, n))
+        if (f->partial.have == 0 && file_is_lfs_pointer(bytes, n))
             return FAIL(ST_BAD_DATA,
                         "%s answered with a Git LFS pointer, not with data; use the address of the "
                         "file itself (on GitHub media.githubusercontent.com/media/…, on Hugging "
                         "Face \"resolve\" in place of \"raw\")",
                         f->url);
     }
-    if ((int64_t)n > f->most_bytes - f->part.have) {
+    if ((int64_t)n > f->most_bytes - f->partial.have) {
         /* Refuses a body of another length than announced, and removes its bytes. */
-        TRY(curl_client_part_restart(&f->part));
-        if (f->part.total >= 0)
+        TRY(curl_client_partial_restart(&f->partial));
+        if (f->partial.total >= 0)
             return FAIL(ST_BAD_DATA, "%s sent more than the %lld bytes that it announced", f->url,
-                        (long long)f->part.total);
+                        (long long)f->partial.total);
         return FAIL(ST_BAD_DATA,
                     "%s has over %lld bytes, the limit for a download whose server does not send "
                     "its length (at most half of the room in CACHE_DIR=%s); fetch it by other "
                     "means and set DATA to the file",
                     f->url, (long long)f->most_bytes, f->config.cache_dir);
     }
-    TRY(curl_client_part_append(&f->part, bytes, n));
-    f->most = f->part.have > f->most ? f->part.have : f->most;
+    TRY(curl_client_partial_append(&f->partial, bytes, n));
+    f->most = f->partial.have > f->most ? f->partial.have : f->most;
     f->window_bytes += (int64_t)n;
     return ST_OK;
 }
@@ -210,7 +212,7 @@ static int on_progress(void *arg, curl_off_t a, curl_off_t b, curl_off_t c, curl
     (void)a, (void)b, (void)c, (void)d;
     if (f->st != ST_OK)
         return 1; /* on_bytes has failed; libcurl calls once more */
-    f->st = curl_client_part_report(&f->part);
+    f->st = curl_client_partial_report(&f->partial);
     f->is_stopped = f->st != ST_OK;
     /* Compares each window of time with the least rate, and begins the next one. */
     const int64_t now_ms = clock_ms(), ms = now_ms - f->window_ms;
@@ -268,11 +270,11 @@ static enum status request_rest(struct fetch *f, struct curl_slist **headers)
 {
     char validator[HTTP_HEADERS_VALIDATOR_MAX], line[HTTP_HEADERS_VALIDATOR_MAX + 16], range[32];
     int64_t total;
-    if (f->part.have > 0 && !validator_read(f, validator, &total))
-        TRY(curl_client_part_restart(&f->part));
-    if (f->part.have == 0)
+    if (f->partial.have > 0 && !validator_read(f, validator, &total))
+        TRY(curl_client_partial_restart(&f->partial));
+    if (f->partial.have == 0)
         return ST_OK;
-    text_format(range, sizeof range, "%lld-", (long long)f->part.have);
+    text_format(range, sizeof range, "%lld-", (long long)f->partial.have);
     text_format(line, sizeof line, "If-Range: %s", validator);
     *headers = curl_slist_append(NULL, line);
     if (*headers == NULL)
@@ -330,7 +332,7 @@ static enum status classify_failure(struct fetch *f, CURLcode result, bool *agai
         return FAIL(ST_NO_INPUT, "cannot fetch %s: %s; check the address", f->url, said);
     if (result == CURLE_HTTP_RETURNED_ERROR && code == 416) {
         *again = true;
-        TRY(curl_client_part_restart(&f->part));
+        TRY(curl_client_partial_restart(&f->partial));
     } else if (result == CURLE_HTTP_RETURNED_ERROR &&
                (code < 500 ? code != 408 && code != 425 && code != 429
                            : code == 501 || code == 505))
@@ -341,7 +343,7 @@ static enum status classify_failure(struct fetch *f, CURLcode result, bool *agai
                 (long long)f->config.rate_min, (double)f->config.slow_ms / 1e3);
     return FAIL(ST_RETRY,
                 "cannot fetch %s: %s, after %lld bytes; start again later, and it resumes there",
-                f->url, f->is_slow ? slow : said, (long long)f->part.have);
+                f->url, f->is_slow ? slow : said, (long long)f->partial.have);
 }
 
 static enum status attempt_transfer(struct fetch *f, bool *again)
@@ -352,7 +354,7 @@ static enum status attempt_transfer(struct fetch *f, bool *again)
     f->headers = (struct http_headers){.length = -1, .range_first = -1, .range_total = -1};
     f->is_begun = f->is_slow = f->is_stopped = false;
     f->refused_address[0] = '\0';
-    f->part.total = -1;
+    f->partial.total = -1;
     f->window_ms = clock_ms();
     f->window_bytes = 0;
     f->st = ST_OK;
@@ -363,12 +365,12 @@ static enum status attempt_transfer(struct fetch *f, bool *again)
             st = classify_failure(f, result, again);
         else if (!f->is_begun)
             st = body_begin(f); /* no byte arrived: an empty file, or no file */
-        if (st == ST_OK && f->part.total >= 0 && f->part.have < f->part.total) {
+        if (st == ST_OK && f->partial.total >= 0 && f->partial.have < f->partial.total) {
             *again = true;
             st = FAIL(ST_RETRY,
                       "%s is cut off: %lld bytes arrived, expected %lld; start again later, and it "
                       "resumes there",
-                      f->url, (long long)f->part.have, (long long)f->part.total);
+                      f->url, (long long)f->partial.have, (long long)f->partial.total);
         }
     }
     curl_slist_free_all(headers);
@@ -397,7 +399,7 @@ static enum status transfer_all(struct fetch *f)
         LOG_WARN("%s; trying again", status_message());
         status_clear();
         waited_ms = f->config.retry_ms * tries;
-        TRY(curl_client_part_wait(&f->part, waited_ms));
+        TRY(curl_client_partial_wait(&f->partial, waited_ms));
     }
 }
 
@@ -419,7 +421,7 @@ static enum status check_sum(struct fetch *f, const char *path)
     EVP_MD_CTX *sum = EVP_MD_CTX_new();
     bool is_good = sum != NULL && EVP_DigestInit_ex(sum, EVP_sha256(), NULL) == 1;
     const enum status st =
-        is_good ? curl_client_part_hash(&f->part, &map, 0, add_bytes, sum) : ST_OK;
+        is_good ? curl_client_partial_hash(&f->partial, &map, 0, add_bytes, sum) : ST_OK;
     file_map_close(&map);
     is_good = is_good && EVP_DigestFinal_ex(sum, digest, NULL) == 1;
     EVP_MD_CTX_free(sum);
@@ -458,8 +460,8 @@ static enum status name_paths(struct fetch *f, const char *url_path)
 {
     char name[FETCH_NAME_MAX + 1], key[48];
     const XXH128_hash_t hash = XXH3_128bits(f->url, strlen(f->url));
-    /* The last part of the path, in characters that are safe in a file name. Its suffix shows the
-     * kind of file. */
+    /* The last component of the path, in characters that are safe in a file name. Its suffix shows
+     * the kind of file. */
     const char *slash = strrchr(url_path, '/'), *from = slash != NULL ? slash + 1 : url_path;
     const size_t n = strlen(from);
     if (n > FETCH_NAME_MAX)
@@ -477,7 +479,7 @@ static enum status name_paths(struct fetch *f, const char *url_path)
         return FAIL(ST_BAD_SETTING, "no folder to keep %s in; set CACHE_DIR", f->url);
     TRY(file_join(f->dir, sizeof f->dir, f->config.cache_dir, key));
     TRY(file_join(f->path, sizeof f->path, f->dir, name));
-    if (!text_format(f->part.path, sizeof f->part.path, "%s.part", f->path) ||
+    if (!text_format(f->partial.path, sizeof f->partial.path, "%s.part", f->path) ||
         !text_format(f->same, sizeof f->same, "%s.same", f->path))
         return FAIL(ST_BAD_SETTING, "the path %.80s… is too long; set a shorter CACHE_DIR",
                     f->path);
@@ -487,11 +489,11 @@ static enum status name_paths(struct fetch *f, const char *url_path)
 static enum status read_url(struct fetch *f, const char *url)
 {
     char *fragment = NULL, *user = NULL, *path = NULL, *clean = NULL;
-    CURLU *parts = curl_url();
-    if (parts == NULL)
+    CURLU *handle = curl_url();
+    if (handle == NULL)
         return FAIL(ST_RETRY, "out of memory: cannot read the address %.200s", url);
     enum status st = ST_OK;
-    const CURLUcode result = curl_url_set(parts, CURLUPART_URL, url, 0);
+    const CURLUcode result = curl_url_set(handle, CURLUPART_URL, url, 0);
     text_copy(f->url, sizeof f->url, url);
     if (strncasecmp(url, "http://", 7) != 0 && strncasecmp(url, "https://", 8) != 0)
         st = FAIL(ST_BAD_SETTING, "DATA=%.200s: only http:// and https:// addresses are fetched",
@@ -499,14 +501,14 @@ static enum status read_url(struct fetch *f, const char *url)
     else if (result != CURLUE_OK)
         st = FAIL(ST_BAD_SETTING, "DATA=%.200s is not an address: %s", url,
                   curl_url_strerror(result));
-    else if (curl_url_get(parts, CURLUPART_USER, &user, 0) != CURLUE_NO_USER)
+    else if (curl_url_get(handle, CURLUPART_USER, &user, 0) != CURLUE_NO_USER)
         st = FAIL(ST_BAD_SETTING, "an address in DATA has a user name or password, which would "
                                   "appear in logs; leave it out");
-    if (st == ST_OK && curl_url_get(parts, CURLUPART_FRAGMENT, &fragment, 0) == CURLUE_OK)
+    if (st == ST_OK && curl_url_get(handle, CURLUPART_FRAGMENT, &fragment, 0) == CURLUE_OK)
         st = read_fragment(f, fragment);
-    curl_url_set(parts, CURLUPART_FRAGMENT, NULL, 0);
-    if (st == ST_OK && (curl_url_get(parts, CURLUPART_PATH, &path, 0) != CURLUE_OK ||
-                        curl_url_get(parts, CURLUPART_URL, &clean, 0) != CURLUE_OK ||
+    curl_url_set(handle, CURLUPART_FRAGMENT, NULL, 0);
+    if (st == ST_OK && (curl_url_get(handle, CURLUPART_PATH, &path, 0) != CURLUE_OK ||
+                        curl_url_get(handle, CURLUPART_URL, &clean, 0) != CURLUE_OK ||
                         !text_copy(f->url, sizeof f->url, clean)))
         st = FAIL(ST_BAD_SETTING, "the address %.80s… is too long", f->url);
     if (st == ST_OK)
@@ -515,27 +517,28 @@ static enum status read_url(struct fetch *f, const char *url)
     curl_free(user);
     curl_free(path);
     curl_free(clean);
-    curl_url_cleanup(parts);
+    curl_url_cleanup(handle);
     return st;
 }
 
-/* part_lock — waits for the lock of the part. *is_done: another process has finished the file. */
-static enum status part_lock(struct fetch *f, bool *is_done)
+/* partial_lock — waits for the lock of the partial file. *is_done: another process has finished the
+ * file. */
+static enum status partial_lock(struct fetch *f, bool *is_done)
 {
     for (;;) {
         struct stat mine, named;
         *is_done = file_exists(f->path);
         if (*is_done)
             return ST_OK;
-        TRY(curl_client_part_open(&f->part));
-        if (flock(f->part.fd, LOCK_EX | LOCK_NB) == 0 && fstat(f->part.fd, &mine) == 0 &&
-            stat(f->part.path, &named) == 0 && mine.st_ino == named.st_ino &&
+        TRY(curl_client_partial_open(&f->partial));
+        if (flock(f->partial.fd, LOCK_EX | LOCK_NB) == 0 && fstat(f->partial.fd, &mine) == 0 &&
+            stat(f->partial.path, &named) == 0 && mine.st_ino == named.st_ino &&
             !file_exists(f->path)) {
-            f->most = f->part.have;
+            f->most = f->partial.have;
             return ST_OK;
         }
-        curl_client_part_close(&f->part);
-        TRY(curl_client_part_wait(&f->part, 200));
+        curl_client_partial_close(&f->partial);
+        TRY(curl_client_partial_wait(&f->partial, 200));
     }
 }
 
@@ -550,7 +553,7 @@ static enum status use_kept(struct fetch *f, bool *is_good)
         LOG_WARN("%s; it is fetched again", status_message());
         status_clear();
         *is_good = false;
-        return curl_client_part_remove(f->path);
+        return curl_client_partial_remove(f->path);
     }
     if (st == ST_OK)
         LOG_INFO("%s was fetched before; remove %s to fetch it again", f->url, f->path);
@@ -563,26 +566,26 @@ static enum status fetch_url(struct fetch *f)
     TRY(use_kept(f, &is_done));
     if (is_done)
         return ST_OK;
-    TRY(part_lock(f, &is_done));
+    TRY(partial_lock(f, &is_done));
     if (is_done)
         return check_sum(f, f->path);
     assert_note("fetching %.80s", f->url);
     TRY(transfer_all(f));
-    if (f->part.have == 0)
+    if (f->partial.have == 0)
         return FAIL(ST_BAD_DATA, "%s is empty; check the address", f->url);
-    if (f->part.total < 0)
+    if (f->partial.total < 0)
         LOG_WARN("%s: the server did not send the size of the file; %lld bytes arrived, and a "
                  "cut would not be noticed",
-                 f->url, (long long)f->part.have);
-    const enum status st = check_sum(f, f->part.path);
+                 f->url, (long long)f->partial.have);
+    const enum status st = check_sum(f, f->partial.path);
     if (st == ST_BAD_DATA) {
-        unlink(f->part.path);
+        unlink(f->partial.path);
         unlink(f->same);
     }
     TRY(st);
-    TRY(curl_client_part_commit(&f->part, f->path));
+    TRY(curl_client_partial_commit(&f->partial, f->path));
     unlink(f->same);
-    LOG_INFO("fetched %s: %lld bytes, kept in %s", f->url, (long long)f->part.have, f->path);
+    LOG_INFO("fetched %s: %lld bytes, kept in %s", f->url, (long long)f->partial.have, f->path);
     return ST_OK;
 }
 
@@ -598,15 +601,15 @@ enum status fetch_file(const struct fetch_config *config, const char *url,
     f->config.slow_ms = config->slow_ms > 0 ? config->slow_ms : FETCH_SLOW_MS;
     f->config.rate_min = config->rate_min > 0 ? config->rate_min : FETCH_RATE_MIN;
     f->config.retry_ms = config->retry_ms > 0 ? config->retry_ms : FETCH_RETRY_MS;
-    f->part = (struct curl_client_part){.what = f->url,
-                                        .cache_dir = config->cache_dir,
-                                        .progress = config->progress,
-                                        .progress_arg = config->progress_arg,
-                                        .fd = -1};
+    f->partial = (struct curl_client_partial){.what = f->url,
+                                              .cache_dir = config->cache_dir,
+                                              .progress = config->progress,
+                                              .progress_arg = config->progress_arg,
+                                              .fd = -1};
     enum status st = read_url(f, url);
     if (st == ST_OK)
         st = fetch_url(f);
-    curl_client_part_close(&f->part);
+    curl_client_partial_close(&f->partial);
     if (st == ST_OK)
         text_copy(path_out, FILE_PATH_MAX, f->path);
     free(f);

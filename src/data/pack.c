@@ -1,4 +1,4 @@
-/* pack — see pack.h. A piece is a document, or a part of one that is too long. */
+/* pack — see pack.h. A chunk is a document, or a range of one that is too long. */
 #include "data/pack.h"
 
 #include <stdbool.h>
@@ -16,8 +16,8 @@ struct fit {
     uint64_t *bits[LEVELS]; /* bit r of level 0: a sample has room for r tokens */
     int32_t *newest;        /* (seq_tokens + 1) newest sample with that room */
     int32_t *before;        /* (n) for a sample: the previous sample with the same room */
-    int32_t *order;         /* (n) pieces, the longest first */
-    int32_t *number;        /* (n) number of a sample, by its first piece */
+    int32_t *order;         /* (n) chunks, the longest first */
+    int32_t *number;        /* (n) number of a sample, by its first chunk */
     int32_t samples_n;
 };
 
@@ -93,7 +93,7 @@ static int32_t take_newest(struct fit *fit, int32_t room)
     return sample;
 }
 
-/* ---- pieces ---- */
+/* ---- chunks ---- */
 
 static void number_samples(struct fit *fit, int32_t n, int32_t *sample)
 {
@@ -112,7 +112,7 @@ enum status pack_fit(const int32_t *tokens, int32_t n, int32_t seq_tokens, int32
                      int32_t *samples_out)
 {
     struct fit fit;
-    ASSERTF(n > 0 && seq_tokens > 0 && seq_tokens < 1 << 6 * LEVELS, "%d pieces of at most %d", n,
+    ASSERTF(n > 0 && seq_tokens > 0 && seq_tokens < 1 << 6 * LEVELS, "%d chunks of at most %d", n,
             seq_tokens);
     enum status st = fit_init(&fit, n, seq_tokens);
     if (st == ST_OK) {
@@ -120,24 +120,24 @@ enum status pack_fit(const int32_t *tokens, int32_t n, int32_t seq_tokens, int32
          * restored. */
         int32_t *count = fit.newest, at = 0;
         for (int32_t i = 0; i < n; i++) {
-            ASSERTF(tokens[i] > 0 && tokens[i] <= fit.seq_tokens, "piece %d has %d tokens", i,
+            ASSERTF(tokens[i] > 0 && tokens[i] <= fit.seq_tokens, "chunk %d has %d tokens", i,
                     tokens[i]);
             count[tokens[i]]++;
         }
         for (int32_t length = fit.seq_tokens; length >= 0; length--) {
-            const int32_t pieces = count[length] - NONE;
+            const int32_t chunks = count[length] - NONE;
             count[length] = at;
-            at += pieces;
+            at += chunks;
         }
         for (int32_t i = 0; i < n; i++)
             fit.order[count[tokens[i]]++] = i;
         for (int32_t length = 0; length <= fit.seq_tokens; length++)
             count[length] = NONE;
         for (int32_t i = 0; i < n; i++) {
-            const int32_t piece = fit.order[i], length = tokens[piece];
+            const int32_t chunk = fit.order[i], length = tokens[chunk];
             int32_t room = least_room(&fit, length);
-            sample[piece] = room == NONE ? fit.samples_n++ : take_newest(&fit, room);
-            add_sample(&fit, sample[piece], (room == NONE ? fit.seq_tokens : room) - length);
+            sample[chunk] = room == NONE ? fit.samples_n++ : take_newest(&fit, room);
+            add_sample(&fit, sample[chunk], (room == NONE ? fit.seq_tokens : room) - length);
         }
         number_samples(&fit, n, sample);
         *samples_out = fit.samples_n;
@@ -157,31 +157,31 @@ struct pack {
     const struct corpus *corpus;
     int64_t seq_tokens, corpus_tokens;
     int32_t padding; /* the id */
-    /* pieces, grouped by their samples once the samples are computed */
+    /* chunks, grouped by their samples once the samples are computed */
     int64_t *first;
     int32_t *tokens;
-    int32_t pieces_n, pieces_cap;
-    int32_t *begin; /* (samples_n + 1) the first piece of each sample */
+    int32_t chunks_n, chunks_cap;
+    int32_t *begin; /* (samples_n + 1) the first chunk of each sample */
     int32_t samples_n;
     int64_t documents, cut;
 };
 
-/* ---- pieces ---- */
+/* ---- chunks ---- */
 
 static enum status fail_memory(const struct pack *pack)
 {
     return FAIL(ST_RETRY, "out of memory: %d documents to pack; use PACK_DOCUMENTS=0",
-                pack->pieces_n);
+                pack->chunks_n);
 }
 
-static enum status grow_pieces(struct pack *pack)
+static enum status grow_chunks(struct pack *pack)
 {
-    if (pack->pieces_n < pack->pieces_cap)
+    if (pack->chunks_n < pack->chunks_cap)
         return ST_OK;
-    if (pack->pieces_cap > INT32_MAX / 2)
+    if (pack->chunks_cap > INT32_MAX / 2)
         return FAIL(ST_BAD_DATA, "DATA has more than %d documents; use PACK_DOCUMENTS=0",
-                    pack->pieces_n);
-    const int32_t cap = pack->pieces_cap > 0 ? 2 * pack->pieces_cap : 1024;
+                    pack->chunks_n);
+    const int32_t cap = pack->chunks_cap > 0 ? 2 * pack->chunks_cap : 1024;
     int64_t *first = realloc(pack->first, (size_t)cap * sizeof *first);
     if (first != NULL)
         pack->first = first;
@@ -190,7 +190,7 @@ static enum status grow_pieces(struct pack *pack)
         pack->tokens = tokens;
     if (first == NULL || tokens == NULL)
         return fail_memory(pack);
-    pack->pieces_cap = cap;
+    pack->chunks_cap = cap;
     return ST_OK;
 }
 
@@ -200,20 +200,20 @@ static enum status add_document(struct pack *pack, int64_t first, int64_t end)
     pack->documents++;
     pack->cut += end - first > pack->seq_tokens;
     for (int64_t n; first < end; first += n) {
-        TRY(grow_pieces(pack));
+        TRY(grow_chunks(pack));
         n = end - first < pack->seq_tokens ? end - first : pack->seq_tokens;
-        pack->first[pack->pieces_n] = first;
-        pack->tokens[pack->pieces_n++] = (int32_t)n;
+        pack->first[pack->chunks_n] = first;
+        pack->tokens[pack->chunks_n++] = (int32_t)n;
     }
     return ST_OK;
 }
 
 /* ---- samples ---- */
 
-/* Groups the pieces by their samples, in the order of the data within each. */
-static enum status group_pieces(struct pack *pack, const int32_t *sample)
+/* Groups the chunks by their samples, in the order of the data within each. */
+static enum status group_chunks(struct pack *pack, const int32_t *sample)
 {
-    const int32_t n = pack->pieces_n;
+    const int32_t n = pack->chunks_n;
     int64_t *first = malloc((size_t)n * sizeof *first);
     int32_t *tokens = malloc((size_t)n * sizeof *tokens);
     pack->begin = calloc((size_t)pack->samples_n + 2, sizeof *pack->begin);
@@ -222,7 +222,7 @@ static enum status group_pieces(struct pack *pack, const int32_t *sample)
         free(tokens);
         return fail_memory(pack);
     }
-    int32_t *next = pack->begin + 1; /* next[s]: next index in sample s while pieces are put in */
+    int32_t *next = pack->begin + 1; /* next[s]: next index in sample s while chunks are put in */
     for (int32_t i = 0; i < n; i++)
         next[sample[i] + 1]++;
     for (int32_t s = 0; s < pack->samples_n; s++)
@@ -259,13 +259,13 @@ static enum status pack_documents(struct pack *pack, const struct pack_config *c
     }
     if (begun < all - 1)
         TRY(add_document(pack, begun, all));
-    int32_t *sample = malloc((size_t)pack->pieces_n * sizeof *sample);
+    int32_t *sample = malloc((size_t)pack->chunks_n * sizeof *sample);
     if (sample == NULL)
         return fail_memory(pack);
     enum status st =
-        pack_fit(pack->tokens, pack->pieces_n, (int32_t)pack->seq_tokens, sample, &pack->samples_n);
+        pack_fit(pack->tokens, pack->chunks_n, (int32_t)pack->seq_tokens, sample, &pack->samples_n);
     if (st == ST_OK)
-        st = group_pieces(pack, sample);
+        st = group_chunks(pack, sample);
     free(sample);
     return st;
 }
@@ -305,7 +305,7 @@ int64_t pack_samples(const struct pack *pack) { return pack->samples_n; }
 void pack_facts(const struct pack *pack, struct pack_facts *out)
 {
     int64_t tokens = 0;
-    for (int32_t i = 0; i < pack->pieces_n; i++)
+    for (int32_t i = 0; i < pack->chunks_n; i++)
         tokens += pack->tokens[i];
     *out = (struct pack_facts){.documents = pack->documents,
                                .cut = pack->cut,

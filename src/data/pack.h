@@ -47,16 +47,16 @@ void pack_facts(const struct pack *pack, struct pack_facts *out);
 enum status pack_read(const struct pack *pack, int64_t sample, int32_t *tokens, int32_t *targets,
                       int32_t *first_key);
 
-/* pack_fit — distributes pieces over samples of equal length: best-fit decreasing (Ding et al.
+/* pack_fit — distributes chunks over samples of equal length: best-fit decreasing (Ding et al.
  * 2024, "Fewer Truncations Improve Language Modeling"). Pure. It must not know the meaning of a
- * piece. */
+ * chunk. */
 
-/* pack_fit — puts pieces, from the longest to the shortest, each into the sample with the smallest
- * sufficient room. Samples are numbered in the order of their first pieces. External for tests.
- *   tokens  (n) length of each piece, 1 … seq_tokens
+/* pack_fit — puts chunks, from the longest to the shortest, each into the sample with the smallest
+ * sufficient room. Samples are numbered in the order of their first chunks. External for tests.
+ *   tokens  (n) length of each chunk, 1 … seq_tokens
  *   sample  (n) out: its sample
  *   *samples_out  number of samples
- * Needs 16 bytes for a piece and 5 for a token of seq_tokens. Fails with ST_RETRY if memory is
+ * Needs 16 bytes for a chunk and 5 for a token of seq_tokens. Fails with ST_RETRY if memory is
  * refused. */
 enum status pack_fit(const int32_t *tokens, int32_t n, int32_t seq_tokens, int32_t *sample,
                      int32_t *samples_out);

@@ -174,17 +174,17 @@ struct sniff_kind sniff_guess(const struct sniff_count *count)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct sniff_count whole = {0}, parts = {0};
+    struct sniff_count whole = {0}, halves = {0};
     int64_t bytes = 0;
     const size_t half = size / 4 * 2;
     (void)sniff_magic(data, size);
     ASSERT(!sniff_skippable(data, size, &bytes) || (bytes >= 8 && !sniff_zstd(data, size)));
     sniff_add(&whole, data, size);
-    sniff_add(&parts, data, half);
-    sniff_add(&parts, data + half, size - half);
+    sniff_add(&halves, data, half);
+    sniff_add(&halves, data + half, size - half);
     ASSERT(sniff_bad(&whole) <= (int64_t)size && whole.bytes == (int64_t)size);
-    ASSERT(parts.bytes == whole.bytes && sniff_bad(&parts) <= sniff_bad(&whole));
-    ASSERT(sniff_bad(&parts) + 6 >= sniff_bad(&whole));
+    ASSERT(halves.bytes == whole.bytes && sniff_bad(&halves) <= sniff_bad(&whole));
+    ASSERT(sniff_bad(&halves) + 6 >= sniff_bad(&whole));
     ASSERT(sniff_guess(&whole).what != NULL);
     return 0;
 }

@@ -30,7 +30,7 @@ bool sniff_skippable(const uint8_t *head, size_t n, int64_t *bytes_out);
 /* Counts of bytes that are not text. Zero-initialised is empty. */
 struct sniff_count {
     int64_t bytes;
-    int64_t invalid; /* bytes that are not part of a UTF-8 character */
+    int64_t invalid; /* bytes that belong to no UTF-8 character */
     /* control characters other than tab, line and form feed, return, backspace, escape; zeros
      * count */
     int64_t controls;

@@ -1,7 +1,7 @@
 /* dataset_client — see dataset_client.h. Read dataset_client_fetch first, at the end of the file.
  * Must not interpret the files.
  *
- *   CACHE_DIR/from-node-0/<name of the list>/0/00000.bin … a folder for each part: complete files
+ *   CACHE_DIR/from-node-0/<name of the list>/0/00000.bin … a folder for each item: complete files
  *                                         /part-00000      the bytes of file 0 that have arrived
  *                                         /lock */
 #include "dataset_share/dataset_client.h"
@@ -40,8 +40,8 @@ struct dataset_client {
     struct file_list list;
     char name[FILE_LIST_NAME_MAX], dir[FILE_PATH_MAX];
     int lock_fd;
-    struct curl_client_part part; /* part.done: the bytes of complete files */
-    int64_t fetched_bytes;        /* bytes fetched by this call */
+    struct curl_client_partial partial; /* partial.done: the bytes of complete files */
+    int64_t fetched_bytes;              /* bytes fetched by this call */
     int64_t pause_ms, logged_ms;
     enum status stopped; /* set if the progress of a request stopped it */
     bool is_changed;     /* node 0 has another list now */
@@ -53,7 +53,7 @@ static int on_progress(void *arg, curl_off_t x, curl_off_t y, curl_off_t z, curl
 {
     struct dataset_client *c = arg;
     (void)x, (void)y, (void)z, (void)w;
-    c->stopped = curl_client_part_report(&c->part);
+    c->stopped = curl_client_partial_report(&c->partial);
     return c->stopped != ST_OK;
 }
 
@@ -65,7 +65,7 @@ static enum status retry_later(struct dataset_client *c, const char *why)
         c->logged_ms = now_ms;
         LOG_INFO("waiting for node 0's data: %s", why);
     }
-    TRY(curl_client_part_wait(&c->part, c->pause_ms));
+    TRY(curl_client_partial_wait(&c->partial, c->pause_ms));
     c->pause_ms = 2 * c->pause_ms < PAUSE_MS_MAX ? 2 * c->pause_ms : PAUSE_MS_MAX;
     return ST_OK;
 }
@@ -146,7 +146,7 @@ static enum status request_list(struct dataset_client *c)
 static enum status name_file(const struct dataset_client *c, int i, char out[FILE_PATH_MAX])
 {
     const struct file_list_entry *file = &c->list.files[i];
-    return text_format(out, FILE_PATH_MAX, "%s/%d/%05d%s", c->dir, file->part,
+    return text_format(out, FILE_PATH_MAX, "%s/%d/%05d%s", c->dir, file->item,
                        file->is_pair ? i - 1 : i, file->suffix)
                ? ST_OK
                : FAIL(ST_BAD_SETTING, "the path %.80s… is too long; set a shorter CACHE_DIR",
@@ -170,7 +170,7 @@ static enum status check_map(struct dataset_client *c, const struct file_map *ma
         sum = file_sum_ends(map->data + skip, map->bytes - skip);
     else if (!is_known || map->bytes <= CHECKED_BYTES) {
         XXH3_state_t *hash = file_hash_new();
-        const enum status st = curl_client_part_hash(&c->part, map, skip, add_bytes, hash);
+        const enum status st = curl_client_partial_hash(&c->partial, map, skip, add_bytes, hash);
         sum = XXH3_64bits_digest(hash);
         XXH3_freeState(hash);
         TRY(st);
@@ -203,7 +203,7 @@ static enum status is_kept(struct dataset_client *c, int i, bool *is_kept_out)
     if (*is_kept_out)
         return ST_OK;
     LOG_WARN("%s is damaged; fetching it from node 0 again", path);
-    return curl_client_part_remove(path);
+    return curl_client_partial_remove(path);
 }
 
 /* Fetches the missing chunks of file i. */
@@ -213,20 +213,20 @@ static enum status fetch_chunks(struct dataset_client *c, int i)
     struct file_list_request request = {
         .kind = c->config.kind, .node_id = c->config.node_id, .file_i = i};
     text_copy(request.name, sizeof request.name, c->name);
-    while (c->part.have < file->bytes) {
+    while (c->partial.have < file->bytes) {
         long code;
-        request.first = c->part.have;
+        request.first = c->partial.have;
         TRY(post_until_answered(c, &request, FILE_LIST_CHUNK_BYTES, &code));
         c->is_changed = code == 410;
         if (c->is_changed)
             return ST_OK;
         int64_t n = (int64_t)c->answer.len;
-        if (n == 0 || n > file->bytes - c->part.have)
+        if (n == 0 || n > file->bytes - c->partial.have)
             return FAIL(
                 ST_BAD_DATA,
                 "node 0 sent %lld bytes of file %d from byte %lld on, but the file has %lld bytes",
-                (long long)n, i, (long long)c->part.have, (long long)file->bytes);
-        TRY(curl_client_part_append(&c->part, c->answer.data, (size_t)n));
+                (long long)n, i, (long long)c->partial.have, (long long)file->bytes);
+        TRY(curl_client_partial_append(&c->partial, c->answer.data, (size_t)n));
         c->fetched_bytes += n;
         c->pause_ms = PAUSE_MS;
     }
@@ -236,23 +236,24 @@ static enum status fetch_chunks(struct dataset_client *c, int i)
 static enum status finish_file(struct dataset_client *c, int i, bool *is_right)
 {
     char path[FILE_PATH_MAX], dir[FILE_PATH_MAX];
-    TRY(check_sum(c, c->part.path, &c->list.files[i], false, is_right));
+    TRY(check_sum(c, c->partial.path, &c->list.files[i], false, is_right));
     if (!*is_right)
-        return curl_client_part_restart(&c->part);
+        return curl_client_partial_restart(&c->partial);
     TRY(name_file(c, i, path));
-    text_format(dir, sizeof dir, "%s/%d", c->dir, c->list.files[i].part);
+    text_format(dir, sizeof dir, "%s/%d", c->dir, c->list.files[i].item);
     TRY(file_make_dirs(dir));
-    return curl_client_part_commit(&c->part, path);
+    return curl_client_partial_commit(&c->partial, path);
 }
 
 static enum status fetch_file(struct dataset_client *c, int i)
 {
     bool is_right = false;
     const struct file_list_entry *file = &c->list.files[i];
-    if (!text_format(c->part.path, sizeof c->part.path, "%s/part-%05d", c->dir, i))
+    if (!text_format(c->partial.path, sizeof c->partial.path, "%s/part-%05d", c->dir, i))
         return FAIL(ST_BAD_SETTING, "the path %.80s… is too long; set a shorter CACHE_DIR", c->dir);
-    TRY(curl_client_part_open(&c->part));
-    enum status st = c->part.have > file->bytes ? curl_client_part_restart(&c->part) : ST_OK;
+    TRY(curl_client_partial_open(&c->partial));
+    enum status st =
+        c->partial.have > file->bytes ? curl_client_partial_restart(&c->partial) : ST_OK;
     for (int tries = 0; st == ST_OK && !is_right && !c->is_changed; tries++) {
         if (tries == TRIES)
             st = FAIL(ST_BAD_DATA,
@@ -265,8 +266,8 @@ static enum status fetch_file(struct dataset_client *c, int i)
         if (st == ST_OK && !c->is_changed)
             st = finish_file(c, i, &is_right);
     }
-    curl_client_part_close(&c->part);
-    c->part.done += is_right ? file->bytes : 0;
+    curl_client_partial_close(&c->partial);
+    c->partial.done += is_right ? file->bytes : 0;
     return st;
 }
 
@@ -275,8 +276,8 @@ static enum status fetch_file(struct dataset_client *c, int i)
 static enum status fetch_missing(struct dataset_client *c, const bool kept[FILE_LIST_FILES_MAX])
 {
     char size[32], rate[32];
-    int64_t begin_ms = clock_ms(), need = c->part.total - c->part.done;
-    TRY(curl_client_part_room(&c->part, need));
+    int64_t begin_ms = clock_ms(), need = c->partial.total - c->partial.done;
+    TRY(curl_client_partial_room(&c->partial, need));
     if (need > 0)
         LOG_INFO("fetching data from node 0: %s in %d file%s",
                  text_format_bytes(size, sizeof size, (double)need), c->list.files_n,
@@ -302,11 +303,11 @@ static enum status fetch_missing(struct dataset_client *c, const bool kept[FILE_
 static enum status fetch_all(struct dataset_client *c)
 {
     static bool kept[FILE_LIST_FILES_MAX];
-    c->part.total = file_list_bytes(&c->list);
-    c->part.done = c->fetched_bytes = 0;
+    c->partial.total = file_list_bytes(&c->list);
+    c->partial.done = c->fetched_bytes = 0;
     if (!c->config.cache_dir || c->config.cache_dir[0] == 0)
         return FAIL(ST_BAD_SETTING, "no folder to keep node 0's data in; set CACHE_DIR");
-    if (c->list.parts_n > 1 && strpbrk(c->config.cache_dir, ",:"))
+    if (c->list.items_n > 1 && strpbrk(c->config.cache_dir, ",:"))
         return FAIL(
             ST_BAD_SETTING,
             "CACHE_DIR=%s has a comma or colon, which divide the parts of a mixture; set another",
@@ -331,7 +332,7 @@ static enum status fetch_all(struct dataset_client *c)
     enum status st = ST_OK;
     for (int i = 0; st == ST_OK && i < c->list.files_n; i++) {
         st = is_kept(c, i, &kept[i]);
-        c->part.done += kept[i] ? c->list.files[i].bytes : 0;
+        c->partial.done += kept[i] ? c->list.files[i].bytes : 0;
     }
     if (st == ST_OK)
         st = fetch_missing(c, kept);
@@ -374,20 +375,20 @@ enum status dataset_client_fetch(const struct dataset_client_config *config, str
                                  enum file_list_state *state_out)
 {
     struct dataset_client c = {.config = *config,
-                               .part = {.what = "node 0's data",
-                                        .cache_dir = config->cache_dir,
-                                        .progress = config->progress,
-                                        .progress_arg = config->progress_arg,
-                                        .fd = -1},
+                               .partial = {.what = "node 0's data",
+                                           .cache_dir = config->cache_dir,
+                                           .progress = config->progress,
+                                           .progress_arg = config->progress_arg,
+                                           .fd = -1},
                                .lock_fd = -1,
                                .logged_ms = clock_ms(),
                                .pause_ms = PAUSE_MS};
     enum status st = fetch_dataset(&c);
     if (st == ST_OK && c.list.state == FILE_LIST_STATE_READY) {
-        for (int part = 0; part < c.list.parts_n; part++) {
-            text_add(data_out, "%s%s/%d", part > 0 ? "," : "", c.dir, part);
-            if (c.list.weights[part] > 0)
-                text_add(data_out, ":%s", text_f64(c.list.weights[part]).text);
+        for (int item = 0; item < c.list.items_n; item++) {
+            text_add(data_out, "%s%s/%d", item > 0 ? "," : "", c.dir, item);
+            if (c.list.weights[item] > 0)
+                text_add(data_out, ":%s", text_f64(c.list.weights[item]).text);
         }
     }
     *state_out = c.list.state;

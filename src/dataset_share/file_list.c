@@ -27,20 +27,20 @@ static bool is_suffix(const char *s)
 
 enum status file_list_add(struct file_list *list, const struct file_list_entry *file)
 {
-    int last = list->files_n > 0 ? list->files[list->files_n - 1].part : -1;
+    int last = list->files_n > 0 ? list->files[list->files_n - 1].item : -1;
     if (list->files_n == FILE_LIST_FILES_MAX)
         return FAIL(ST_BAD_DATA, "more than %d files", FILE_LIST_FILES_MAX);
-    if ((file->part != last && file->part != last + 1) || file->part >= FILE_LIST_PARTS_MAX ||
-        file->part < 0)
+    if ((file->item != last && file->item != last + 1) || file->item >= FILE_LIST_ITEMS_MAX ||
+        file->item < 0)
         return FAIL(ST_BAD_DATA, "file %d belongs to part %d, but follows one of part %d",
-                    list->files_n, file->part, last);
+                    list->files_n, file->item, last);
     if (file->bytes < 1 || file->bytes > FILE_LIST_FILE_BYTES_MAX || file->skip < 0 ||
         file->skip > file->bytes)
         return FAIL(ST_BAD_DATA, "file %d has %lld bytes, but its checksum leaves out %lld",
                     list->files_n, (long long)file->bytes, (long long)file->skip);
     if (!is_suffix(file->suffix))
         return FAIL(ST_BAD_DATA, "file %d has an invalid suffix", list->files_n);
-    if (file->is_pair && (file->part != last || list->files[list->files_n - 1].is_pair ||
+    if (file->is_pair && (file->item != last || list->files[list->files_n - 1].is_pair ||
                           strcmp(file->suffix, list->files[list->files_n - 1].suffix) == 0))
         return FAIL(ST_BAD_DATA, "file %d shares the name of no file before it", list->files_n);
     if ((list->files_n & (list->files_n - 1)) == 0) /* grows to the next power of two */
@@ -48,7 +48,7 @@ enum status file_list_add(struct file_list *list, const struct file_list_entry *
                                     sizeof *list->files);
     list->files[list->files_n] = *file;
     list->files[list->files_n++].path = file->path ? memory_text(file->path) : NULL;
-    list->parts_n = file->part + 1;
+    list->items_n = file->item + 1;
     return ST_OK;
 }
 
@@ -70,11 +70,11 @@ int64_t file_list_bytes(const struct file_list *list)
 
 void file_list_name(const struct file_list *list, char out[FILE_LIST_NAME_MAX])
 {
-    XXH128_hash_t name = XXH3_128bits(list->weights, (size_t)list->parts_n * sizeof(double));
+    XXH128_hash_t name = XXH3_128bits(list->weights, (size_t)list->items_n * sizeof(double));
     for (int i = 0; i < list->files_n; i++) {
         const struct file_list_entry *file = &list->files[i];
         uint64_t facts[7] = {name.low64,           name.high64,
-                             (uint64_t)file->part, (uint64_t)file->bytes,
+                             (uint64_t)file->item, (uint64_t)file->bytes,
                              (uint64_t)file->skip, file->sum};
         memcpy(&facts[6], file->suffix, strlen(file->suffix));
         facts[2] |= (uint64_t)file->is_pair << 32 | (uint64_t)file->sums_ends << 33;
@@ -97,7 +97,7 @@ void file_list_write(struct text *out, const struct file_list *list, bool is_wit
     text_add(out, "{\"state\":\"%s\"", states[list->state]);
     add_quoted(out, "why", list->why);
     text_add(out, ",\"weights\":[");
-    for (int i = 0; i < list->parts_n; i++)
+    for (int i = 0; i < list->items_n; i++)
         text_add(out, "%s%s", i == 0 ? "" : ",", text_f64(list->weights[i]).text);
     text_add(out, "],\"files\":[");
     for (int i = 0; i < list->files_n; i++) {
@@ -105,7 +105,7 @@ void file_list_write(struct text *out, const struct file_list *list, bool is_wit
         text_add(
             out,
             "%s{\"part\":%d,\"bytes\":%lld,\"skip\":%lld,\"sum\":\"%016llx\",\"suffix\":\"%s\"",
-            i == 0 ? "" : ",", file->part, (long long)file->bytes, (long long)file->skip,
+            i == 0 ? "" : ",", file->item, (long long)file->bytes, (long long)file->skip,
             (unsigned long long)file->sum, file->suffix);
         if (file->is_pair)
             text_add(out, ",\"is_pair\":true");
@@ -143,7 +143,7 @@ static enum status read_file(const cJSON *item, struct file_list *list)
 {
     struct file_list_entry file = {0};
     const char *suffix;
-    TRY(get_int(item, "part", 0, FILE_LIST_PARTS_MAX - 1, &file.part));
+    TRY(get_int(item, "part", 0, FILE_LIST_ITEMS_MAX - 1, &file.item));
     TRY(json_get_i64(item, "bytes", 1, FILE_LIST_FILE_BYTES_MAX, &file.bytes));
     TRY(json_get_i64(item, "skip", 0, FILE_LIST_FILE_BYTES_MAX, &file.skip));
     TRY(json_get_hex(item, "sum", &file.sum));
@@ -168,13 +168,13 @@ static enum status read_weights(const cJSON *root, struct file_list *list)
     TRY(json_get_array(root, "weights", &array));
     cJSON_ArrayForEach(item, array)
     {
-        if (n == list->parts_n || !cJSON_IsNumber(item) ||
+        if (n == list->items_n || !cJSON_IsNumber(item) ||
             !(item->valuedouble >= 0 && item->valuedouble <= 1e9))
             return FAIL(ST_BAD_DATA, "weight %d is not a number from 0 to 1e9, or has no part", n);
         list->weights[n++] = item->valuedouble;
     }
-    return n == list->parts_n ? ST_OK
-                              : FAIL(ST_BAD_DATA, "%d weights for %d parts", n, list->parts_n);
+    return n == list->items_n ? ST_OK
+                              : FAIL(ST_BAD_DATA, "%d weights for %d parts", n, list->items_n);
 }
 
 static enum status read_all(const cJSON *root, struct file_list *list)

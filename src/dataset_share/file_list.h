@@ -1,4 +1,4 @@
-/* file_list — the files of node 0's dataset, for nodes that have none: in parts, each file with its
+/* file_list — the files of node 0's dataset, for nodes that have none: in items, each file with its
  * size and checksum. As a struct and as JSON; the reader is a pure function of (bytes, size).
  *
  * A list has a name, a hash of its whole content. Lists of the same content have the same name on
@@ -15,7 +15,7 @@
 #include "base/text.h"
 
 #define FILE_LIST_NODES_MAX 4096 /* as CLUSTER_NODES_MAX */
-#define FILE_LIST_PARTS_MAX 64
+#define FILE_LIST_ITEMS_MAX 64
 #define FILE_LIST_FILES_MAX 16384
 #define FILE_LIST_JSON_MAX ((size_t)1 << 20)
 #define FILE_LIST_FILE_BYTES_MAX ((int64_t)1 << 48)
@@ -32,7 +32,7 @@ enum file_list_state {
 };
 
 struct file_list_entry {
-    int part;
+    int item;
     int64_t bytes, skip; /* bytes; the checksum leaves out the first `skip` */
     uint64_t sum;        /* XXH3-64, or file_sum_ends if sums_ends */
     char suffix[FILE_LIST_SUFFIX_MAX];
@@ -44,10 +44,10 @@ struct file_list_entry {
 struct file_list {
     enum file_list_state state;
     char why[1024];
-    int parts_n;
-    double weights[FILE_LIST_PARTS_MAX]; /* 0: none */
+    int items_n;
+    double weights[FILE_LIST_ITEMS_MAX]; /* 0: none */
     int files_n;
-    struct file_list_entry *files; /* files in order, part after part; every part has one */
+    struct file_list_entry *files; /* files in order, item after item; every item has one */
 };
 
 /* file_list_add — copies the file. ST_RETRY: no memory; ST_BAD_DATA: not valid in a list. */

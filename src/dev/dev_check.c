@@ -382,9 +382,9 @@ enum status dev_check_xent(const struct xent *a, bool accepts_halves)
     return check_product(op, a->n, a->stride);
 }
 
-enum status dev_check_xent_part(const struct xent_part *a, bool accepts_halves)
+enum status dev_check_xent_shard(const struct xent_shard *a, bool accepts_halves)
 {
-    const char *op = "xent_part";
+    const char *op = "xent_shard";
     HAS(stats, F32);
     HAS_FLOAT(logits);
     HAS(targets, I32);
@@ -400,11 +400,11 @@ enum status dev_check_xent_join(const struct xent_join *a, bool accepts_halves)
     HAS(stats, F32);
     HAS(targets, I32);
     TRY(check_columns(op, a->n, a->v_first, a->v_n, a->stride));
-    TRY(check_size(op, "parts", a->parts, 1, INT32_MAX));
+    TRY(check_size(op, "shards", a->shards, 1, INT32_MAX));
     TRY(check_product(op, a->n, 3));
     THAT(a->cap >= 0 && a->cap < INFINITY);
     THAT(a->stats_stride == 0 || a->stats_stride >= 3 * a->n);
-    return check_product(op, a->parts, a->stats_stride ? a->stats_stride : 3 * a->n);
+    return check_product(op, a->shards, a->stats_stride ? a->stats_stride : 3 * a->n);
 }
 
 enum status dev_check_qa_xent(const struct qa_xent *a, bool accepts_halves)

@@ -207,7 +207,7 @@ static struct op_cost cost_qa_xent(const struct qa_xent *a)
                                              bytes_of(a->dlogits, 2 * a->b * a->t)};
 }
 
-static struct op_cost cost_xent_part(const struct xent_part *a)
+static struct op_cost cost_xent_shard(const struct xent_shard *a)
 {
     return (struct op_cost){.bytes_read =
                                 bytes_of(a->logits, a->n * a->v_n) + bytes_of(a->targets, a->n),
@@ -217,7 +217,7 @@ static struct op_cost cost_xent_part(const struct xent_part *a)
 static struct op_cost cost_xent_join(const struct xent_join *a)
 {
     int64_t logits = a->want_grad ? bytes_of(a->logits, a->n * a->v_n) : 0;
-    return (struct op_cost){.bytes_read = logits + bytes_of(a->stats, 3 * a->parts * a->n) +
+    return (struct op_cost){.bytes_read = logits + bytes_of(a->stats, 3 * a->shards * a->n) +
                                           bytes_of(a->targets, a->n),
                             .bytes_written = bytes_of(a->losses, a->n) + logits};
 }

@@ -163,34 +163,34 @@ static enum status check_end(struct check *c)
     return c->st;
 }
 
-static void name_part(struct ckpt_file *part, const struct manifest_file *file)
+static void name_file(struct ckpt_file *opened, const struct manifest_file *file)
 {
-    text_copy(part->name, sizeof(part->name), file->name);
-    part->name[strcspn(part->name, ".")] = 0;
+    text_copy(opened->name, sizeof(opened->name), file->name);
+    opened->name[strcspn(opened->name, ".")] = 0;
 }
 
-static enum status map_part(struct ckpt *ckpt, const struct check *c)
+static enum status map_file(struct ckpt *ckpt, const struct check *c)
 {
-    struct ckpt_file *part = &ckpt->part[ckpt->parts_n];
+    struct ckpt_file *opened = &ckpt->file[ckpt->files_n];
     char what[FILE_PATH_MAX];
     TRY(file_join(what, sizeof(what), ckpt->path, c->file->name));
     if (c->file->bytes > 0) {
         void *map = mmap(NULL, (size_t)c->file->bytes, PROT_READ, MAP_PRIVATE, c->fd, 0);
         if (map == MAP_FAILED)
             return ckpt_read_error("map", what, errno);
-        part->map = map;
-        part->bytes = (size_t)c->file->bytes;
-        mapped_file_add(what, map, part->bytes);
+        opened->map = map;
+        opened->bytes = (size_t)c->file->bytes;
+        mapped_file_add(what, map, opened->bytes);
     }
-    part->fd = -1;
-    name_part(part, c->file);
-    ckpt->parts_n++; /* ckpt_close undoes all steps from here on */
-    return safetensors_parse(part->map, part->bytes, what, &part->tensors);
+    opened->fd = -1;
+    name_file(opened, c->file);
+    ckpt->files_n++; /* ckpt_close undoes all steps from here on */
+    return safetensors_parse(opened->map, opened->bytes, what, &opened->tensors);
 }
 
-/* open_parts — opens and verifies all files; returns the first failure, after all threads have
+/* open_files — opens and verifies all files; returns the first failure, after all threads have
  * ended. */
-static enum status open_parts(struct ckpt *ckpt, int dir_fd, const struct heartbeat *heartbeat)
+static enum status open_files(struct ckpt *ckpt, int dir_fd, const struct heartbeat *heartbeat)
 {
     struct status_saved why;
     enum status st = ST_OK;
@@ -211,7 +211,7 @@ static enum status open_parts(struct ckpt *ckpt, int dir_fd, const struct heartb
     }
     status_restore(&why);
     for (int i = 0; i < n && st == ST_OK; i++)
-        st = map_part(ckpt, &check[i]);
+        st = map_file(ckpt, &check[i]);
     for (int i = 0; i < n; i++)
         if (check[i].fd >= 0)
             close(check[i].fd);
@@ -219,45 +219,45 @@ static enum status open_parts(struct ckpt *ckpt, int dir_fd, const struct heartb
     return st;
 }
 
-/* look_at_part — opens the file, checks its size and header, and leaves its content to
+/* look_at_file — opens the file, checks its size and header, and leaves its content to
  * ckpt_fill. */
-static enum status look_at_part(struct ckpt *ckpt, int dir_fd, const struct manifest_file *file)
+static enum status look_at_file(struct ckpt *ckpt, int dir_fd, const struct manifest_file *file)
 {
-    struct ckpt_file *part = &ckpt->part[ckpt->parts_n];
+    struct ckpt_file *opened = &ckpt->file[ckpt->files_n];
     char what[FILE_PATH_MAX];
     int64_t bytes;
     TRY(file_join(what, sizeof(what), ckpt->path, file->name));
-    TRY(ckpt_read_open_file(dir_fd, ckpt->path, file->name, &part->fd, &bytes));
-    name_part(part, file);
-    ckpt->parts_n++; /* ckpt_close undoes all steps from here on */
+    TRY(ckpt_read_open_file(dir_fd, ckpt->path, file->name, &opened->fd, &bytes));
+    name_file(opened, file);
+    ckpt->files_n++; /* ckpt_close undoes all steps from here on */
     TRY(check_bytes(ckpt->path, file, bytes));
     size_t n = bytes > 0 ? (size_t)bytes : 1;
     void *map =
         mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (map == MAP_FAILED)
         return ckpt_read_error("map", what, errno);
-    part->map = map;
-    part->bytes = n;
+    opened->map = map;
+    opened->bytes = n;
     /* Reads the header of safetensors into the map. The parser refuses a length that is too
      * large. */
     uint8_t length[8];
     size_t got = 0;
     uint64_t header_n = 0;
-    TRY(ckpt_read_chunk(part->fd, ckpt->path, file->name, length, sizeof(length), 0, &got));
+    TRY(ckpt_read_chunk(opened->fd, ckpt->path, file->name, length, sizeof(length), 0, &got));
     for (int i = 7; i >= 0; i--)
         header_n = header_n << 8 | length[i];
     header_n = header_n > HEADER_BYTES_MAX ? sizeof(length) : header_n + sizeof(length);
-    TRY(ckpt_read_chunk(part->fd, ckpt->path, file->name, part->map,
-                        header_n < part->bytes ? header_n : part->bytes, 0, &got));
-    return safetensors_parse(part->map, (size_t)bytes, what, &part->tensors);
+    TRY(ckpt_read_chunk(opened->fd, ckpt->path, file->name, opened->map,
+                        header_n < opened->bytes ? header_n : opened->bytes, 0, &got));
+    return safetensors_parse(opened->map, (size_t)bytes, what, &opened->tensors);
 }
 
 /* is_plain — returns true if the files are in the form of ckpt_save, so that ckpt_fill can read
  * them. */
 static bool is_plain(const struct ckpt *ckpt)
 {
-    for (int p = 0; p < ckpt->parts_n; p++) {
-        const struct safetensors *tensors = &ckpt->part[p].tensors;
+    for (int p = 0; p < ckpt->files_n; p++) {
+        const struct safetensors *tensors = &ckpt->file[p].tensors;
         if (tensors->others_n > 0)
             return false;
         for (int i = 0; i < tensors->entries_n; i++)
@@ -268,10 +268,10 @@ static bool is_plain(const struct ckpt *ckpt)
     return true;
 }
 
-static enum status look_at_parts(struct ckpt *ckpt, int dir_fd)
+static enum status look_at_files(struct ckpt *ckpt, int dir_fd)
 {
     for (int i = 0; i < ckpt->manifest.files_n; i++)
-        TRY(look_at_part(ckpt, dir_fd, &ckpt->manifest.file[i]));
+        TRY(look_at_file(ckpt, dir_fd, &ckpt->manifest.file[i]));
     return ST_OK;
 }
 
@@ -285,7 +285,7 @@ static enum status open_one(const char *path, bool is_lazy, const struct heartbe
     TRY_OR(ckpt_read_open_folder(path, ckpt->path, sizeof(ckpt->path), &dir_fd), free_ckpt);
     TRY_OR(read_manifest(dir_fd, ckpt->path, &ckpt->manifest), close_dir);
     TRY_OR(check_listing(dir_fd, ckpt->path, &ckpt->manifest), close_dir);
-    TRY_OR(is_lazy ? look_at_parts(ckpt, dir_fd) : open_parts(ckpt, dir_fd, heartbeat), close_dir);
+    TRY_OR(is_lazy ? look_at_files(ckpt, dir_fd) : open_files(ckpt, dir_fd, heartbeat), close_dir);
     *out = ckpt;
     ckpt = NULL;
 close_dir:
@@ -320,13 +320,13 @@ void ckpt_close(struct ckpt *ckpt)
 {
     if (!ckpt)
         return;
-    for (int i = 0; i < ckpt->parts_n; i++) {
-        safetensors_free(&ckpt->part[i].tensors);
-        mapped_file_remove(ckpt->part[i].map);
-        if (ckpt->part[i].map)
-            munmap(ckpt->part[i].map, ckpt->part[i].bytes);
-        if (ckpt->part[i].fd >= 0)
-            close(ckpt->part[i].fd);
+    for (int i = 0; i < ckpt->files_n; i++) {
+        safetensors_free(&ckpt->file[i].tensors);
+        mapped_file_remove(ckpt->file[i].map);
+        if (ckpt->file[i].map)
+            munmap(ckpt->file[i].map, ckpt->file[i].bytes);
+        if (ckpt->file[i].fd >= 0)
+            close(ckpt->file[i].fd);
     }
     free(ckpt);
 }
@@ -440,8 +440,8 @@ enum status ckpt_each(const char *dir, bool is_lazy, ckpt_visit *visit, void *ar
 
 bool ckpt_is_verified(const struct ckpt *ckpt)
 {
-    for (int i = 0; i < ckpt->parts_n; i++)
-        if (ckpt->part[i].fd >= 0)
+    for (int i = 0; i < ckpt->files_n; i++)
+        if (ckpt->file[i].fd >= 0)
             return false;
     return true;
 }
@@ -474,38 +474,38 @@ enum status ckpt_peek(const char *path, struct manifest *out)
     return st;
 }
 
-static enum status find_tensor(const struct ckpt *ckpt, const char *part, const char *name,
-                               const struct ckpt_file **part_out,
+static enum status find_tensor(const struct ckpt *ckpt, const char *array, const char *name,
+                               const struct ckpt_file **file_out,
                                const struct safetensors_entry **out)
 {
-    for (int i = 0; i < ckpt->parts_n; i++) {
-        if (strcmp(ckpt->part[i].name, part) != 0)
+    for (int i = 0; i < ckpt->files_n; i++) {
+        if (strcmp(ckpt->file[i].name, array) != 0)
             continue;
-        *part_out = &ckpt->part[i];
-        *out = safetensors_find(&ckpt->part[i].tensors, name);
+        *file_out = &ckpt->file[i];
+        *out = safetensors_find(&ckpt->file[i].tensors, name);
         if (!*out)
             return FAIL(ST_BAD_DATA, "%s: its %s has no tensor %s; it belongs to another model",
-                        ckpt->path, part, name);
+                        ckpt->path, array, name);
         return ST_OK;
     }
     return FAIL(ST_BAD_DATA, "%s has no %s.safetensors; another kind of run wrote it", ckpt->path,
-                part);
+                array);
 }
 
-bool ckpt_has_part(const struct ckpt *ckpt, const char *part)
+bool ckpt_has_array(const struct ckpt *ckpt, const char *array)
 {
-    for (int i = 0; i < ckpt->parts_n; i++)
-        if (strcmp(ckpt->part[i].name, part) == 0)
+    for (int i = 0; i < ckpt->files_n; i++)
+        if (strcmp(ckpt->file[i].name, array) == 0)
             return true;
     return false;
 }
 
-enum status ckpt_tensor(const struct ckpt *ckpt, const char *part, const char *name, int dims_n,
+enum status ckpt_tensor(const struct ckpt *ckpt, const char *array, const char *name, int dims_n,
                         const int64_t *dim, const struct safetensors_entry **out)
 {
     const struct ckpt_file *where;
     const struct safetensors_entry *entry;
-    TRY(find_tensor(ckpt, part, name, &where, &entry));
+    TRY(find_tensor(ckpt, array, name, &where, &entry));
     TRY(safetensors_check(entry, ckpt->path, dims_n, dim));
     /* Releases the file's pages before this tensor: they stay in the page cache, but not in
      * resident memory. */
@@ -519,21 +519,21 @@ enum status ckpt_tensor(const struct ckpt *ckpt, const char *part, const char *n
 
 void ckpt_release(const struct ckpt *ckpt, const struct safetensors_entry *entry)
 {
-    for (int i = 0; i < ckpt->parts_n; i++) {
-        const struct ckpt_file *part = &ckpt->part[i];
-        const struct safetensors *t = &part->tensors;
-        const struct file_map map = {part->map, part->bytes};
-        if (part->fd < 0 && entry >= t->entry && entry < t->entry + t->entries_n)
+    for (int i = 0; i < ckpt->files_n; i++) {
+        const struct ckpt_file *opened = &ckpt->file[i];
+        const struct safetensors *t = &opened->tensors;
+        const struct file_map map = {opened->map, opened->bytes};
+        if (opened->fd < 0 && entry >= t->entry && entry < t->entry + t->entries_n)
             file_map_release(&map, entry->data, entry->bytes);
     }
 }
 
-enum status ckpt_range(const struct ckpt *ckpt, const char *part, const char *name, int64_t first,
+enum status ckpt_range(const struct ckpt *ckpt, const char *array, const char *name, int64_t first,
                        int64_t n, float *out)
 {
     const struct ckpt_file *where;
     const struct safetensors_entry *entry;
-    TRY(find_tensor(ckpt, part, name, &where, &entry));
+    TRY(find_tensor(ckpt, array, name, &where, &entry));
     TRY(safetensors_check(entry, ckpt->path, entry->dims_n, entry->dim));
     if (first < 0 || n < 0 || first > entry->elems || n > entry->elems - first)
         return FAIL(ST_BAD_DATA,

@@ -47,14 +47,14 @@ struct ckpt_meta {
     char version[64];         /* version of the program that wrote the checkpoint */
 };
 
-/* One part of the state, in the file "<name>.safetensors". */
-struct ckpt_part {
+/* One array of the state, in the file "<name>.safetensors". */
+struct ckpt_array {
     const char *name; /* "model", "optim_m", "optim_v" */
     const struct safetensors_source *source;
     int sources_n;
 };
 
-#define CKPT_PARTS_MAX 96
+#define CKPT_ARRAYS_MAX 96
 
 /* ckpt_lock — creates and locks the folder, and removes unfinished files of earlier processes. The
  * lock holds while this process lives. A second trainer gets ST_BAD_SETTING with the holder's pid.
@@ -75,7 +75,7 @@ void ckpt_lock_discard(struct ckpt_lock *lock);
  * - ST_STORE: nothing of the save is left, and older checkpoints are intact.
  * path_out: FILE_PATH_MAX. heartbeat (may be NULL) gets the bytes written or verified. */
 enum status ckpt_save(struct ckpt_lock *lock, const struct ckpt_meta *meta,
-                      const struct ckpt_part *part, int parts_n, int keep,
+                      const struct ckpt_array *array, int arrays_n, int keep,
                       const struct heartbeat *heartbeat, char *path_out, size_t path_cap);
 
 struct ckpt; /* an open checkpoint */
@@ -102,7 +102,7 @@ bool ckpt_is_verified(const struct ckpt *ckpt);
  * once. ST_BAD_DATA: the checkpoint is damaged, and the contents of that memory are undefined.
  * ST_STORE, ST_RETRY: it could not be read in three tries. */
 struct ckpt_fill {
-    void *(*dest)(void *arg, const char *part, const struct safetensors_entry *entry);
+    void *(*dest)(void *arg, const char *array, const struct safetensors_entry *entry);
     void *arg;
 };
 enum status ckpt_fill(struct ckpt *ckpt, const struct ckpt_fill *fill,
@@ -117,11 +117,11 @@ enum status ckpt_open_lazy(const char *path, struct ckpt **out);
 void ckpt_close(struct ckpt *ckpt); /* accepts NULL */
 const struct ckpt_meta *ckpt_meta(const struct ckpt *ckpt);
 const char *ckpt_path(const struct ckpt *ckpt);
-bool ckpt_has_part(const struct ckpt *ckpt, const char *part);
+bool ckpt_has_array(const struct ckpt *ckpt, const char *array);
 /* ckpt_tensor — returns the entry of a tensor after a check of its shape: ST_BAD_DATA with expected
  * and actual shape. Its dtype is F32, F16 or BF16, as safetensors_to_f32 needs. Read tensors in the
  * file's order to keep resident memory low: pages before the tensor are released. */
-enum status ckpt_tensor(const struct ckpt *ckpt, const char *part, const char *name, int dims_n,
+enum status ckpt_tensor(const struct ckpt *ckpt, const char *array, const char *name, int dims_n,
                         const int64_t *dim, const struct safetensors_entry **out);
 
 /* ckpt_release — removes the pages of a tensor from resident memory, after it was read. */
@@ -129,8 +129,8 @@ void ckpt_release(const struct ckpt *ckpt, const struct safetensors_entry *entry
 
 /* ckpt_range — reads elements [first, first+n) of a tensor as float, rows in order, as a rank of
  * another mesh would need them; so far only for tests. Touches only the pages of the range.
- * ST_BAD_DATA: no such part or tensor, another dtype, or the range exceeds the tensor. */
-enum status ckpt_range(const struct ckpt *ckpt, const char *part, const char *name, int64_t first,
+ * ST_BAD_DATA: no such array or tensor, another dtype, or the range exceeds the tensor. */
+enum status ckpt_range(const struct ckpt *ckpt, const char *array, const char *name, int64_t first,
                        int64_t n, float *out);
 
 #endif

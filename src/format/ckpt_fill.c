@@ -20,7 +20,7 @@
 /* One file being read. */
 struct reader {
     struct ckpt *ckpt;
-    struct ckpt_file *part;
+    struct ckpt_file *opened;
     const struct manifest_file *file;
     const struct ckpt_fill *fill;
     const struct heartbeat *heartbeat;
@@ -36,12 +36,12 @@ struct reader {
 /* check_header — checks that the header in the hashed bytes equals the parsed header. */
 static enum status check_header(const struct reader *r, int64_t at, int64_t n)
 {
-    const struct safetensors *tensors = &r->part->tensors;
+    const struct safetensors *tensors = &r->opened->tensors;
     int64_t header =
-        tensors->entries_n ? tensors->entry[0].data - (const uint8_t *)r->part->map : 0;
+        tensors->entries_n ? tensors->entry[0].data - (const uint8_t *)r->opened->map : 0;
     if (at >= header)
         return ST_OK;
-    if (memcmp(r->chunk, (const char *)r->part->map + at,
+    if (memcmp(r->chunk, (const char *)r->opened->map + at,
                (size_t)(header - at < n ? header - at : n)) == 0)
         return ST_OK;
     return FAIL(ST_BAD_DATA, "%s/%s changed while it was read; stop the process that writes there",
@@ -52,16 +52,16 @@ static enum status check_header(const struct reader *r, int64_t at, int64_t n)
  * that it refuses are read through the page cache. */
 static enum status next_chunk(const struct reader *r, int64_t at, size_t *got_out)
 {
-    int flags = fcntl(r->part->fd, F_GETFL);
+    int flags = fcntl(r->opened->fd, F_GETFL);
     if (flags >= 0 && (flags & O_DIRECT)) {
-        ssize_t n = pread(r->part->fd, r->chunk, CHUNK_BYTES, (off_t)at);
+        ssize_t n = pread(r->opened->fd, r->chunk, CHUNK_BYTES, (off_t)at);
         if (n == CHUNK_BYTES || (n > 0 && at + n == r->file->bytes)) {
             *got_out = (size_t)n;
             return ST_OK;
         }
-        (void)fcntl(r->part->fd, F_SETFL, flags & ~O_DIRECT);
+        (void)fcntl(r->opened->fd, F_SETFL, flags & ~O_DIRECT);
     }
-    return ckpt_read_chunk(r->part->fd, r->ckpt->path, r->file->name, r->chunk, CHUNK_BYTES, at,
+    return ckpt_read_chunk(r->opened->fd, r->ckpt->path, r->file->name, r->chunk, CHUNK_BYTES, at,
                            got_out);
 }
 
@@ -76,18 +76,18 @@ static enum status read_file(struct reader *r)
                         r->file->name);
         XXH3_64bits_update(r->hash, r->chunk, got);
         TRY(check_header(r, at, want));
-        /* Copies the parts of wanted tensors from the chunk. Entries are in the file's order. */
-        const struct safetensors *tensors = &r->part->tensors;
+        /* Copies the bytes of wanted tensors from the chunk. Entries are in the file's order. */
+        const struct safetensors *tensors = &r->opened->tensors;
         for (int i = r->entry_i; i < tensors->entries_n; i++) {
             const struct safetensors_entry *entry = &tensors->entry[i];
-            int64_t begin = entry->data - (const uint8_t *)r->part->map,
+            int64_t begin = entry->data - (const uint8_t *)r->opened->map,
                     end = begin + (int64_t)entry->bytes;
             if (begin >= at + want)
                 break;
             if (end <= at + want)
                 r->entry_i = i + 1;
             int64_t from = begin > at ? begin : at, to = end < at + want ? end : at + want;
-            char *dest = from < to ? r->fill->dest(r->fill->arg, r->part->name, entry) : NULL;
+            char *dest = from < to ? r->fill->dest(r->fill->arg, r->opened->name, entry) : NULL;
             if (dest)
                 memcpy(dest + (from - begin), r->chunk + (from - at), (size_t)(to - from));
         }
@@ -100,9 +100,9 @@ static enum status read_file(struct reader *r)
 static void *reader_main(void *arg)
 {
     struct reader *r = arg;
-    int flags = fcntl(r->part->fd, F_GETFL);
+    int flags = fcntl(r->opened->fd, F_GETFL);
     if (flags >= 0)
-        (void)fcntl(r->part->fd, F_SETFL, flags | O_DIRECT); /* not all file systems can */
+        (void)fcntl(r->opened->fd, F_SETFL, flags | O_DIRECT); /* not all file systems can */
     r->hash = file_hash_new();
     r->chunk = aligned_alloc(4096, CHUNK_BYTES);
     r->st = r->chunk ? read_file(r)
@@ -113,11 +113,11 @@ static void *reader_main(void *arg)
     return NULL;
 }
 
-static const struct manifest_file *file_of(const struct ckpt *ckpt, const struct ckpt_file *part)
+static const struct manifest_file *file_of(const struct ckpt *ckpt, const struct ckpt_file *opened)
 {
-    const struct manifest_file *file = &ckpt->manifest.file[part - ckpt->part];
-    ASSERTF(strncmp(file->name, part->name, strlen(part->name)) == 0, "%s is not of %s", file->name,
-            part->name);
+    const struct manifest_file *file = &ckpt->manifest.file[opened - ckpt->file];
+    ASSERTF(strncmp(file->name, opened->name, strlen(opened->name)) == 0, "%s is not of %s",
+            file->name, opened->name);
     return file;
 }
 
@@ -125,20 +125,20 @@ static enum status fill_once(struct ckpt *ckpt, const struct ckpt_fill *fill,
                              const struct heartbeat *heartbeat)
 {
     enum status st = ST_OK;
-    struct reader *reader = memory_new((size_t)ckpt->parts_n, sizeof *reader);
-    for (int i = 0; i < ckpt->parts_n; i++) {
+    struct reader *reader = memory_new((size_t)ckpt->files_n, sizeof *reader);
+    for (int i = 0; i < ckpt->files_n; i++) {
         struct reader *r = &reader[i];
         *r = (struct reader){.ckpt = ckpt,
-                             .part = &ckpt->part[i],
-                             .file = file_of(ckpt, &ckpt->part[i]),
+                             .opened = &ckpt->file[i],
+                             .file = file_of(ckpt, &ckpt->file[i]),
                              .fill = fill,
                              .heartbeat = heartbeat};
-        ASSERT(r->part->fd >= 0);
+        ASSERT(r->opened->fd >= 0);
         r->is_apart = pthread_create(&r->thread, NULL, reader_main, r) == 0;
         if (!r->is_apart)
             reader_main(r);
     }
-    for (int i = 0; i < ckpt->parts_n; i++) {
+    for (int i = 0; i < ckpt->files_n; i++) {
         if (reader[i].is_apart)
             pthread_join(reader[i].thread, NULL);
         if (st == ST_OK && reader[i].st != ST_OK) {

@@ -12,7 +12,7 @@
 /* One file. Not verified yet (fd >= 0): map is address space of the file's size, and only the
  * header has been read into it. */
 struct ckpt_file {
-    char name[MANIFEST_NAME_MAX]; /* name of the part: without .safetensors */
+    char name[MANIFEST_NAME_MAX]; /* name of the array: without .safetensors */
     void *map;
     size_t bytes;
     struct safetensors tensors;
@@ -22,8 +22,8 @@ struct ckpt_file {
 struct ckpt {
     char path[FILE_PATH_MAX];
     struct manifest manifest;
-    struct ckpt_file part[MANIFEST_FILES_MAX];
-    int parts_n;
+    struct ckpt_file file[MANIFEST_FILES_MAX];
+    int files_n;
 };
 
 /* ckpt_check_sum — fails with ST_BAD_DATA and both sums if they differ. In ckpt.c. */

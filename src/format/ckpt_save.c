@@ -25,8 +25,8 @@
 /* One save in progress. */
 struct job {
     const char *dir;
-    const struct ckpt_part *part;
-    int parts_n;
+    const struct ckpt_array *array;
+    int arrays_n;
     const struct heartbeat *heartbeat;
     struct manifest manifest;
     char target[FILE_PATH_MAX], temp[FILE_PATH_MAX], old[FILE_PATH_MAX];
@@ -73,19 +73,19 @@ static enum status find_existing(const struct job *job, bool *done_out)
     return ST_OK;
 }
 
-static enum status write_parts(struct job *job)
+static enum status write_arrays(struct job *job)
 {
     char path[FILE_PATH_MAX];
-    for (int i = 0; i < job->parts_n; i++) {
-        const struct ckpt_part *part = &job->part[i];
+    for (int i = 0; i < job->arrays_n; i++) {
+        const struct ckpt_array *array = &job->array[i];
         struct manifest_file *file = &job->manifest.file[i];
-        bool fits = text_format(file->name, sizeof(file->name), "%s.safetensors", part->name);
-        ASSERTF(fits, "part %s", part->name);
+        bool fits = text_format(file->name, sizeof(file->name), "%s.safetensors", array->name);
+        ASSERTF(fits, "array %s", array->name);
         TRY(file_join(path, sizeof(path), job->temp, file->name));
-        TRY(safetensors_write(path, part->source, part->sources_n, METADATA, job->heartbeat,
+        TRY(safetensors_write(path, array->source, array->sources_n, METADATA, job->heartbeat,
                               &file->hash, &file->bytes));
     }
-    job->manifest.files_n = job->parts_n;
+    job->manifest.files_n = job->arrays_n;
     return ST_OK;
 }
 
@@ -133,7 +133,7 @@ static enum status write_new(struct job *job)
     if (mkdir(job->temp, 0777) != 0)
         return FAIL(ST_STORE, "cannot make %s: %s; check that CHECKPOINT_DIR can be written",
                     job->temp, strerror(errno));
-    TRY_OR(write_parts(job), remove_temp);
+    TRY_OR(write_arrays(job), remove_temp);
     TRY_OR(write_manifest(job), remove_temp);
     TRY_OR(commit_folder(job), remove_temp);
     return ST_OK;
@@ -181,12 +181,13 @@ static void remove_old(const char *dir, int keep, int64_t saved_step)
 }
 
 enum status ckpt_save(struct ckpt_lock *lock, const struct ckpt_meta *meta,
-                      const struct ckpt_part *part, int parts_n, int keep,
+                      const struct ckpt_array *array, int arrays_n, int keep,
                       const struct heartbeat *heartbeat, char *path_out, size_t path_cap)
 {
-    struct job job = {.dir = lock->dir, .part = part, .parts_n = parts_n, .heartbeat = heartbeat};
+    struct job job = {
+        .dir = lock->dir, .array = array, .arrays_n = arrays_n, .heartbeat = heartbeat};
     bool is_done;
-    ASSERTF(job.parts_n >= 1 && job.parts_n <= MANIFEST_FILES_MAX, "parts %d", job.parts_n);
+    ASSERTF(job.arrays_n >= 1 && job.arrays_n <= MANIFEST_FILES_MAX, "arrays %d", job.arrays_n);
     ASSERTF(meta->step >= 0, "step %" PRId64, meta->step);
     job.manifest.meta = *meta;
     TRY(manifest_normalize(&job.manifest.meta));
@@ -198,9 +199,9 @@ enum status ckpt_save(struct ckpt_lock *lock, const struct ckpt_meta *meta,
     TRY(find_existing(&job, &is_done));
     if (!is_done) {
         int64_t need_bytes = SLACK_BYTES, free_bytes = file_space_bytes(job.dir);
-        for (int i = 0; i < job.parts_n; i++) {
+        for (int i = 0; i < job.arrays_n; i++) {
             int64_t bytes;
-            TRY(safetensors_bytes(job.part[i].source, job.part[i].sources_n, METADATA, &bytes));
+            TRY(safetensors_bytes(job.array[i].source, job.array[i].sources_n, METADATA, &bytes));
             need_bytes += bytes;
         }
         if (free_bytes >= 0 && free_bytes < need_bytes)

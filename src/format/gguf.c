@@ -35,55 +35,55 @@ static uint64_t read_le(const uint8_t *at, int bytes)
     return v;
 }
 
-static enum status fail_short(const struct scan *scan, const char *part, uint64_t need)
+static enum status fail_short(const struct scan *scan, const char *field, uint64_t need)
 {
     return FAIL(ST_BAD_DATA,
                 "%s: %s at byte %zu needs %" PRIu64
                 " bytes, %zu are left; the file is cut short or damaged: fetch it again",
-                scan->what, part, (size_t)(scan->at - scan->begin), need,
+                scan->what, field, (size_t)(scan->at - scan->begin), need,
                 (size_t)(scan->end - scan->at));
 }
 
 /* Moves past `bytes` bytes; *out: their beginning. */
-static enum status read_bytes(struct scan *scan, const char *part, uint64_t bytes,
+static enum status read_bytes(struct scan *scan, const char *field, uint64_t bytes,
                               const uint8_t **out)
 {
     if (bytes > (uint64_t)(scan->end - scan->at))
-        return fail_short(scan, part, bytes);
+        return fail_short(scan, field, bytes);
     *out = scan->at;
     scan->at += bytes;
     return ST_OK;
 }
 
-static enum status read_u64(struct scan *scan, const char *part, int bytes, uint64_t *out)
+static enum status read_u64(struct scan *scan, const char *field, int bytes, uint64_t *out)
 {
     const uint8_t *at = NULL;
-    TRY(read_bytes(scan, part, (uint64_t)bytes, &at));
+    TRY(read_bytes(scan, field, (uint64_t)bytes, &at));
     *out = read_le(at, bytes);
     return ST_OK;
 }
 
-static enum status read_string(struct scan *scan, const char *part, struct gguf_string *out)
+static enum status read_string(struct scan *scan, const char *field, struct gguf_string *out)
 {
     uint64_t n = 0;
     const uint8_t *at = NULL;
-    TRY(read_u64(scan, part, 8, &n));
-    TRY(read_bytes(scan, part, n, &at));
+    TRY(read_u64(scan, field, 8, &n));
+    TRY(read_bytes(scan, field, n, &at));
     *out = (struct gguf_string){(const char *)at, (size_t)n};
     return ST_OK;
 }
 
 /* check_name — checks that the name of a key or a tensor is fit for messages and logs. */
-static enum status check_name(const struct scan *scan, const char *part, struct gguf_string name,
+static enum status check_name(const struct scan *scan, const char *field, struct gguf_string name,
                               size_t most)
 {
     if (name.n == 0 || name.n > most)
-        return FAIL(ST_BAD_DATA, "%s: %s has %zu bytes, expected 1 to %zu", scan->what, part,
+        return FAIL(ST_BAD_DATA, "%s: %s has %zu bytes, expected 1 to %zu", scan->what, field,
                     name.n, most);
     for (size_t i = 0; i < name.n; i++)
         if ((unsigned char)name.text[i] < 0x20 || name.text[i] == 0x7f)
             return FAIL(ST_BAD_DATA, "%s: %s holds control byte %d; the file is damaged or hostile",
-                        scan->what, part, name.text[i]);
+                        scan->what, field, name.text[i]);
     return ST_OK;
 }
 

@@ -128,14 +128,14 @@ static enum status check_plain(const struct reader *in)
             return FAIL(ST_BAD_DATA, "%s: key %s is set, which is not supported; use another model",
                         in->gguf->what, full);
     }
-    int64_t parts_n = 1;
+    int64_t splits_n = 1;
     if (gguf_find(in->gguf, "split.count"))
-        TRY(gguf_get_i64(in->gguf, "split.count", 0, INT32_MAX, &parts_n));
-    if (parts_n > 1)
+        TRY(gguf_get_i64(in->gguf, "split.count", 0, INT32_MAX, &splits_n));
+    if (splits_n > 1)
         return FAIL(ST_BAD_DATA,
                     "%s is one of %" PRId64
                     " parts of a split file; join them with llama-gguf-split --merge",
-                    in->gguf->what, parts_n);
+                    in->gguf->what, splits_n);
     return ST_OK;
 }
 

@@ -65,7 +65,7 @@ static const struct form_row neox_list[] = {
     {"embed_out", "output", false, false, PLAIN, false},
     ROW("input_layernorm", "attn_norm", true, PLAIN),
     ROW("post_attention_layernorm", "ffn_norm", true, PLAIN),
-    ROW("attention.query_key_value", "attn_qkv", true, GGUF_FORM_PARTS),
+    ROW("attention.query_key_value", "attn_qkv", true, GGUF_FORM_QKV),
     ROW("attention.dense", "attn_output", true, PLAIN),
     ROW("mlp.dense_h_to_4h", "ffn_up", true, PLAIN),
     ROW("mlp.dense_4h_to_h", "ffn_down", true, PLAIN),
@@ -95,15 +95,15 @@ struct gguf_model {
     struct hf_config config;
 };
 
-/* A name in its parts: "<prefix>.<layer>.<stem>.weight" or "<stem>.weight". */
-struct parts {
+/* The fields of a name: "<prefix>.<layer>.<stem>.weight" or "<stem>.weight". */
+struct name_fields {
     int64_t layer; /* -1: not in a layer */
     char stem[GGUF_NAME_MAX];
     bool is_bias;
 };
 
 /* split_name — splits a name. prefix: "blk." or ours. false: no such form. */
-static bool split_name(const char *name, const char *prefix, struct parts *out)
+static bool split_name(const char *name, const char *prefix, struct name_fields *out)
 {
     char digits[GGUF_NAME_MAX];
     size_t n = 0;
@@ -127,11 +127,12 @@ static bool split_name(const char *name, const char *prefix, struct parts *out)
 
 /* find_form — finds a form by our stem, or by the file's; NULL: the architecture has no such
  * parameter. */
-static const struct form_row *find_form(enum hf_arch arch, const struct parts *parts, bool is_ours)
+static const struct form_row *find_form(enum hf_arch arch, const struct name_fields *fields,
+                                        bool is_ours)
 {
     for (const struct form_row *row = form_list[arch]; row->ours; row++)
-        if (strcmp(is_ours ? row->ours : row->file, parts->stem) == 0 &&
-            row->is_layered == (parts->layer >= 0) && (!parts->is_bias || row->has_bias))
+        if (strcmp(is_ours ? row->ours : row->file, fields->stem) == 0 &&
+            row->is_layered == (fields->layer >= 0) && (!fields->is_bias || row->has_bias))
             return row;
     return NULL;
 }
@@ -164,21 +165,21 @@ static enum status parse_model(struct gguf_model *model, const uint8_t *bytes, s
     TRY(gguf_config_read(&model->gguf, &model->config));
     for (int i = 0; i < model->gguf.tensors_n; i++) {
         /* A tensor that the architecture lacks would be left out of the computation. */
-        struct parts parts;
-        bool is_split = split_name(model->gguf.tensor[i].name, "blk.", &parts);
+        struct name_fields fields;
+        bool is_split = split_name(model->gguf.tensor[i].name, "blk.", &fields);
         if (strcmp(model->gguf.tensor[i].name, "rope_freqs.weight") != 0 &&
-            (!is_split || strcmp(parts.stem, "attn_rot_embd") != 0) &&
+            (!is_split || strcmp(fields.stem, "attn_rot_embd") != 0) &&
             !is_copy(model, &model->gguf.tensor[i])) {
-            if (!is_split || !find_form(model->config.arch, &parts, false))
+            if (!is_split || !find_form(model->config.arch, &fields, false))
                 return FAIL(ST_BAD_DATA,
                             "%s: tensor %s does not belong to the architecture, or would change "
                             "its results; use another model",
                             model->path, model->gguf.tensor[i].name);
-            if (parts.layer >= model->config.layers)
+            if (fields.layer >= model->config.layers)
                 return FAIL(ST_BAD_DATA,
                             "%s: tensor %s is of layer %" PRId64 ", but block_count is %" PRId64
                             "; the file is damaged",
-                            model->path, model->gguf.tensor[i].name, parts.layer,
+                            model->path, model->gguf.tensor[i].name, fields.layer,
                             model->config.layers);
         }
     }
@@ -249,15 +250,15 @@ const struct gguf *gguf_model_file(const struct gguf_model *model) { return &mod
 static enum status find_tensor(const struct gguf_model *model, const char *name,
                                const struct form_row **row_out, const struct gguf_tensor **out)
 {
-    struct parts parts;
+    struct name_fields fields;
     char file[2 * GGUF_NAME_MAX] = "?", layer[32] = "";
-    bool is_split = split_name(name, our_prefix(model->config.arch), &parts);
-    const struct form_row *row = is_split ? find_form(model->config.arch, &parts, true) : NULL;
+    bool is_split = split_name(name, our_prefix(model->config.arch), &fields);
+    const struct form_row *row = is_split ? find_form(model->config.arch, &fields, true) : NULL;
     if (row && row->is_layered)
-        text_format(layer, sizeof(layer), "blk.%" PRId64 ".", parts.layer);
+        text_format(layer, sizeof(layer), "blk.%" PRId64 ".", fields.layer);
     if (row)
         text_format(file, sizeof(file), "%s%s.%s", layer, row->file,
-                    parts.is_bias ? "bias" : "weight");
+                    fields.is_bias ? "bias" : "weight");
     *row_out = row;
     *out = row ? gguf_find_tensor(&model->gguf, file) : NULL;
     if (!*out)
@@ -286,7 +287,7 @@ enum status gguf_model_tensor(const struct gguf_model *model, const char *name, 
                     "), expected %d (%" PRId64 ", %" PRId64 "); the file does not fit its keys",
                     model->path, t->name, t->dims_n, t->dim[0], t->dims_n > 1 ? t->dim[1] : 0,
                     dims_n, want[0], want[1]);
-    if (dims_n == 1 && row->form == GGUF_FORM_PARTS && t->quant->block_elems != 1)
+    if (dims_n == 1 && row->form == GGUF_FORM_QKV && t->quant->block_elems != 1)
         return FAIL(ST_BAD_DATA, "%s: tensor %s is of type %s, expected F32, F16 or BF16",
                     model->path, t->name, t->quant->name);
     *out = (struct gguf_entry){.tensor = t,
@@ -295,8 +296,8 @@ enum status gguf_model_tensor(const struct gguf_model *model, const char *name, 
                                .head_dim = c->head_dim,
                                .elems = t->elems};
     int64_t rows =
-        row->form == GGUF_FORM_PARTS ? 3 * c->heads * c->head_dim : out->heads * out->head_dim;
-    if ((row->form == GGUF_FORM_PAIRS || row->form == GGUF_FORM_PARTS) && t->dim[0] != rows)
+        row->form == GGUF_FORM_QKV ? 3 * c->heads * c->head_dim : out->heads * out->head_dim;
+    if ((row->form == GGUF_FORM_PAIRS || row->form == GGUF_FORM_QKV) && t->dim[0] != rows)
         return FAIL(ST_BAD_DATA, "%s: tensor %s has %" PRId64 " rows, expected %" PRId64,
                     model->path, t->name, t->dim[0], rows);
     return ST_OK;
@@ -310,8 +311,8 @@ static int64_t source_row(const struct gguf_entry *e, int64_t row)
         int64_t head = row / d, half = row % d / (d / 2), i = row % (d / 2);
         return head * d + 2 * i + half;
     }
-    int64_t head = row / (3 * d), part = row / d % 3; /* PARTS */
-    return (part * e->heads + head) * d + row % d;
+    int64_t head = row / (3 * d), kind = row / d % 3; /* QKV */
+    return (kind * e->heads + head) * d + row % d;
 }
 
 static const uint8_t *row_at(const struct gguf_tensor *t, int64_t row, int64_t row_elems)
@@ -331,18 +332,18 @@ static void read_rows(const struct gguf_entry *e, int64_t first, int64_t n, floa
     }
 }
 
-/* Transposes our rows [row, row+rows_n), columns [column, column+columns_n): a piece of each of the
+/* Transposes our rows [row, row+rows_n), columns [column, column+columns_n): a tile of each of the
  * file's rows becomes a column. */
 static void transpose_rows(const struct gguf_tensor *t, int64_t row, int64_t rows_n, int64_t column,
                            int64_t columns_n, int64_t stride, float *out)
 {
-    float piece[TILE];
+    float tile[TILE];
     for (int64_t j = 0; j < columns_n; j++)
         for (int64_t i = 0, n; i < rows_n; i += n) {
             n = rows_n - i < TILE ? rows_n - i : TILE;
-            gguf_quant_to_f32(t->quant, row_at(t, column + j, t->dim[1]), row + i, n, piece);
+            gguf_quant_to_f32(t->quant, row_at(t, column + j, t->dim[1]), row + i, n, tile);
             for (int64_t k = 0; k < n; k++)
-                out[(i + k) * stride + j] = piece[k];
+                out[(i + k) * stride + j] = tile[k];
         }
 }
 
@@ -362,7 +363,7 @@ void gguf_model_to_f32(const struct gguf_entry *e, int64_t first, int64_t n, flo
     const struct gguf_tensor *t = e->tensor;
     ASSERTF(first >= 0 && n >= 0 && first <= e->elems && n <= e->elems - first,
             "first %" PRId64 " n %" PRId64 " elems %" PRId64, first, n, e->elems);
-    if (e->form == GGUF_FORM_PAIRS || e->form == GGUF_FORM_PARTS)
+    if (e->form == GGUF_FORM_PAIRS || e->form == GGUF_FORM_QKV)
         read_rows(e, first, n, out);
     else if (e->form == GGUF_FORM_TRANSPOSED && t->dims_n == 2)
         read_turned(e, first, n, out);
@@ -381,19 +382,20 @@ void gguf_model_release(const struct gguf_model *model, const struct gguf_entry 
 /* read_last — reads the last elements of a tensor, by our name for it. */
 static void read_last(const struct gguf_model *model, const struct gguf_tensor *t)
 {
-    struct parts parts;
+    struct name_fields fields;
     char name[3 * GGUF_NAME_MAX], layer[32] = "";
     struct gguf_entry entry;
     float last[40];
-    if (t->dims_n > 2 || !split_name(t->name, "blk.", &parts))
+    if (t->dims_n > 2 || !split_name(t->name, "blk.", &fields))
         return;
-    const struct form_row *row = find_form(model->config.arch, &parts, false);
+    const struct form_row *row = find_form(model->config.arch, &fields, false);
     if (!row)
         return;
     if (row->is_layered)
         text_format(layer, sizeof(layer), "%s%" PRId64 ".", our_prefix(model->config.arch),
-                    parts.layer);
-    text_format(name, sizeof(name), "%s%s.%s", layer, row->ours, parts.is_bias ? "bias" : "weight");
+                    fields.layer);
+    text_format(name, sizeof(name), "%s%s.%s", layer, row->ours,
+                fields.is_bias ? "bias" : "weight");
     bool is_turned = row->form == GGUF_FORM_TRANSPOSED && t->dims_n == 2;
     int64_t dim[2] = {t->dim[is_turned], t->dim[!is_turned]};
     if (gguf_model_tensor(model, name, t->dims_n, dim, &entry) != ST_OK)

@@ -2,8 +2,8 @@
  *
  * Names are Hugging Face's without the model's prefix, as in hf.h. The changes of llama.cpp's
  * converter are undone: the order of q and k rows of llama (rotary pairs side by side), the order
- * of GPT-NeoX's q, k and v, the transposed matrices of GPT-2. Quantized blocks become floats piece
- * by piece; nothing is kept. It must not know our models' code, only their names. */
+ * of GPT-NeoX's q, k and v, the transposed matrices of GPT-2. Quantized blocks become floats tile
+ * by tile; nothing is kept. It must not know our models' code, only their names. */
 #ifndef CONVOY_FORMAT_GGUF_MODEL_H
 #define CONVOY_FORMAT_GGUF_MODEL_H
 
@@ -15,7 +15,7 @@
 enum gguf_form {
     GGUF_FORM_PLAIN,
     GGUF_FORM_PAIRS,     /* in each head, row 2i+s is our row s·D/2+i */
-    GGUF_FORM_PARTS,     /* all q, all k, all v; ours: q, k, v of each head */
+    GGUF_FORM_QKV,       /* all q, all k, all v; ours: q, k, v of each head */
     GGUF_FORM_TRANSPOSED /* (out,in); ours: (in,out) */
 };
 
@@ -23,7 +23,7 @@ enum gguf_form {
 struct gguf_entry {
     const struct gguf_tensor *tensor; /* borrowed until the model is closed */
     enum gguf_form form;
-    int64_t heads, head_dim; /* PAIRS (heads of this tensor), PARTS */
+    int64_t heads, head_dim; /* PAIRS (heads of this tensor), QKV */
     int64_t elems;
 };
 
@@ -54,7 +54,7 @@ void gguf_model_release(const struct gguf_model *model, const struct gguf_entry 
 
 /* gguf_config_read — reads the architectures llama, qwen2, qwen3, gptneox and gpt2, with the
  * defaults of llama.cpp. Refuses, with a reason, the models that hf_config_parse refuses, experts,
- * and a part of a split file. */
+ * and one file of a split model. */
 enum status gguf_config_read(const struct gguf *gguf, struct hf_config *out);
 
 #endif

@@ -24,7 +24,7 @@
 #define INDEX_BYTES_MAX (16 << 20)
 
 /* One file of weights. */
-struct part {
+struct weights_file {
     char path[FILE_PATH_MAX];
     struct file_map map;
     struct safetensors tensors;
@@ -34,13 +34,13 @@ struct part {
 struct row {
     const char *name; /* without prefix */
     const struct safetensors_entry *entry;
-    int part_i;
+    int file_i;
 };
 
 struct hf_model {
     char path[FILE_PATH_MAX]; /* path of the weights or their index, for messages */
-    struct part *part;
-    int parts_n;
+    struct weights_file *file;
+    int files_n;
     struct row *row; /* by name, ascending */
     int rows_n;
     const struct hf_names *names;
@@ -113,16 +113,17 @@ enum status hf_read_config(const char *from, struct hf_config *out)
 
 /* ---- the files of a model ---- */
 
-/* open_part — maps and parses one file; hf->part has room for it. */
-static enum status open_part(struct hf_model *hf, const char *dir, const char *name)
+/* open_file — maps and parses one file; hf->file has room for it. */
+static enum status open_file(struct hf_model *hf, const char *dir, const char *name)
 {
-    struct part *part = &hf->part[hf->parts_n++]; /* hf_close undoes all steps from here on */
-    TRY(file_join(part->path, sizeof(part->path), dir, name));
-    if (!file_exists(part->path))
+    /* hf_close undoes all steps from here on */
+    struct weights_file *file = &hf->file[hf->files_n++];
+    TRY(file_join(file->path, sizeof(file->path), dir, name));
+    if (!file_exists(file->path))
         return FAIL(ST_BAD_DATA, "%s lists %s, which is not there; fetch the missing file",
                     hf->path, name);
-    TRY(file_map_open(part->path, &part->map));
-    return safetensors_parse(part->map.data, part->map.bytes, part->path, &part->tensors);
+    TRY(file_map_open(file->path, &file->map));
+    return safetensors_parse(file->map.data, file->map.bytes, file->path, &file->tensors);
 }
 
 /* ---- one list of all tensors ---- */
@@ -143,12 +144,12 @@ static const char *our_name(const struct hf_model *hf, const char *name)
 static enum status list_rows(struct hf_model *hf)
 {
     size_t n = 0;
-    for (int i = 0; i < hf->parts_n; i++)
-        n += (size_t)hf->part[i].tensors.entries_n;
+    for (int i = 0; i < hf->files_n; i++)
+        n += (size_t)hf->file[i].tensors.entries_n;
     hf->row = memory_new(n, sizeof(hf->row[0]));
-    for (int i = 0; i < hf->parts_n; i++)
-        for (int k = 0; k < hf->part[i].tensors.entries_n; k++) {
-            const struct safetensors_entry *entry = &hf->part[i].tensors.entry[k];
+    for (int i = 0; i < hf->files_n; i++)
+        for (int k = 0; k < hf->file[i].tensors.entries_n; k++) {
+            const struct safetensors_entry *entry = &hf->file[i].tensors.entry[k];
             hf->row[hf->rows_n++] = (struct row){our_name(hf, entry->name), entry, i};
         }
     qsort(hf->row, n, sizeof(hf->row[0]), compare_rows);
@@ -157,8 +158,8 @@ static enum status list_rows(struct hf_model *hf)
         if (strcmp(a->name, b->name) == 0)
             return FAIL(ST_BAD_DATA,
                         "two tensors stand for %s: %s in %s and %s in %s; the folder is ambiguous",
-                        a->name, a->entry->name, hf->part[a->part_i].path, b->entry->name,
-                        hf->part[b->part_i].path);
+                        a->name, a->entry->name, hf->file[a->file_i].path, b->entry->name,
+                        hf->file[b->file_i].path);
     }
     return ST_OK;
 }
@@ -183,22 +184,22 @@ static const struct row *find_weight(const struct hf_model *hf, const char *name
 
 static enum status open_listed(struct hf_model *hf, const char *dir, const struct hf_index *index)
 {
-    hf->part = memory_new((size_t)index->files_n, sizeof(hf->part[0]));
+    hf->file = memory_new((size_t)index->files_n, sizeof(hf->file[0]));
     for (int i = 0; i < index->files_n; i++)
-        TRY(open_part(hf, dir, index->file[i]));
+        TRY(open_file(hf, dir, index->file[i]));
     TRY(list_rows(hf));
     /* Checks that the file in the index holds the tensor. */
     for (int i = 0; i < index->rows_n; i++) {
         const struct hf_index_row *listed = &index->row[i];
         const struct row *row = find_row(hf, our_name(hf, listed->name));
-        if (row && strcmp(row->entry->name, listed->name) == 0 && row->part_i == listed->file_i)
+        if (row && strcmp(row->entry->name, listed->name) == 0 && row->file_i == listed->file_i)
             continue;
         if (row && strcmp(row->entry->name, listed->name) == 0)
             return FAIL(
                 ST_BAD_DATA,
                 "%s: tensor %s is listed in %s, but lies in %s; the files do not belong together",
-                hf->path, listed->name, index->file[listed->file_i], hf->part[row->part_i].path);
-        if (!safetensors_has_other(&hf->part[listed->file_i].tensors, listed->name))
+                hf->path, listed->name, index->file[listed->file_i], hf->file[row->file_i].path);
+        if (!safetensors_has_other(&hf->file[listed->file_i].tensors, listed->name))
             return FAIL(
                 ST_BAD_DATA,
                 "%s: tensor %s is listed in %s, which does not hold it; fetch the file again",
@@ -210,21 +211,21 @@ static enum status open_listed(struct hf_model *hf, const char *dir, const struc
         if (!hf_index_find(index, row->entry->name))
             return FAIL(ST_BAD_DATA,
                         "%s does not list tensor %s of %s; the files do not belong together",
-                        hf->path, row->entry->name, hf->part[row->part_i].path);
+                        hf->path, row->entry->name, hf->file[row->file_i].path);
     }
     /* Compares the index's number of bytes with the sum of all tensors. */
     double bytes = 0;
     if (index->total_bytes < 0)
         return ST_OK;
-    for (int i = 0; i < hf->parts_n; i++)
-        bytes += (double)hf->part[i].tensors.data_bytes;
+    for (int i = 0; i < hf->files_n; i++)
+        bytes += (double)hf->file[i].tensors.data_bytes;
     if (bytes == index->total_bytes)
         return ST_OK;
     return FAIL(
         ST_BAD_DATA,
         "%s: \"total_size\" is %s, but the tensors of its %d file%s have %s bytes; the files "
         "do not belong together, or the index is damaged: fetch them again",
-        hf->path, text_f64(index->total_bytes).text, hf->parts_n, hf->parts_n == 1 ? "" : "s",
+        hf->path, text_f64(index->total_bytes).text, hf->files_n, hf->files_n == 1 ? "" : "s",
         text_f64(bytes).text);
 }
 
@@ -259,9 +260,9 @@ static int find_unused(const struct hf_model *hf, const char **first)
     for (int i = 0; i < hf->rows_n; i++)
         if (!hf_names_has(hf->names, hf->row[i].name) && unused_n++ == 0)
             *first = hf->row[i].entry->name;
-    for (int i = 0; i < hf->parts_n; i++) {
+    for (int i = 0; i < hf->files_n; i++) {
         const char *name;
-        for (int k = 0; (name = safetensors_other(&hf->part[i].tensors, k)) != NULL; k++)
+        for (int k = 0; (name = safetensors_other(&hf->file[i].tensors, k)) != NULL; k++)
             if (!hf_names_has(hf->names, our_name(hf, name)) && unused_n++ == 0)
                 *first = name;
     }
@@ -307,8 +308,8 @@ static enum status open_weights(struct hf_model *hf, const char *dir)
 {
     TRY(file_join(hf->path, sizeof(hf->path), dir, WEIGHTS));
     if (file_exists(hf->path)) {
-        hf->part = memory_new(1, sizeof(hf->part[0]));
-        TRY(open_part(hf, dir, WEIGHTS));
+        hf->file = memory_new(1, sizeof(hf->file[0]));
+        TRY(open_file(hf, dir, WEIGHTS));
         TRY(list_rows(hf));
     } else {
         TRY(file_join(hf->path, sizeof(hf->path), dir, INDEX));
@@ -360,21 +361,21 @@ void hf_close(struct hf_model *hf)
 {
     if (!hf)
         return;
-    for (int i = 0; i < hf->parts_n; i++) {
-        safetensors_free(&hf->part[i].tensors);
-        file_map_close(&hf->part[i].map);
+    for (int i = 0; i < hf->files_n; i++) {
+        safetensors_free(&hf->file[i].tensors);
+        file_map_close(&hf->file[i].map);
     }
-    free(hf->part);
+    free(hf->file);
     free(hf->row);
     free(hf);
 }
 
 void hf_release(const struct hf_model *hf, const struct safetensors_entry *entry)
 {
-    for (int i = 0; i < hf->parts_n; i++) {
-        const struct safetensors *tensors = &hf->part[i].tensors;
+    for (int i = 0; i < hf->files_n; i++) {
+        const struct safetensors *tensors = &hf->file[i].tensors;
         if (entry >= tensors->entry && entry < tensors->entry + tensors->entries_n)
-            file_map_release(&hf->part[i].map, entry->data, entry->bytes);
+            file_map_release(&hf->file[i].map, entry->data, entry->bytes);
     }
 }
 
@@ -389,7 +390,7 @@ enum status hf_tensor(const struct hf_model *hf, const char *name, int dims_n, c
             ST_BAD_DATA,
             "%s: there is no tensor %s, with or without \"%s\" before it; is it a whole %s?",
             hf->path, name, hf->names->prefix, hf->names->title);
-    TRY(safetensors_check(row->entry, hf->part[row->part_i].path, dims_n, dim));
+    TRY(safetensors_check(row->entry, hf->file[row->file_i].path, dims_n, dim));
     *out = row->entry;
     return ST_OK;
 }

@@ -120,8 +120,8 @@ static const cJSON *first_of(const cJSON *inside, const char *key, const cJSON *
     return get_item(inside, key) ? inside : get_item(root, top_key) ? root : NULL;
 }
 
-/* read_fraction — reads the share of a head that rotates. Only GPT-NeoX rotates a part of a head;
- * the code of the others in transformers expects all of it. */
+/* read_fraction — reads the share of a head that rotates. Only GPT-NeoX rotates a fraction of a
+ * head; the code of the others in transformers expects all of it. */
 static enum status read_fraction(const cJSON *root, const cJSON *inside, struct hf_config *config)
 {
     bool is_neox = config->arch == HF_ARCH_NEOX;

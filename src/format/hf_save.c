@@ -28,7 +28,7 @@ struct job {
     int sources_n;
     const struct hf_save_file *file;
     int files_n;
-    int64_t part_bytes;
+    int64_t file_bytes_max;
     char target[FILE_PATH_MAX], temp[FILE_PATH_MAX], parent[FILE_PATH_MAX];
 };
 
@@ -125,15 +125,15 @@ static int64_t source_bytes(const struct safetensors_source *source)
     return bytes;
 }
 
-/* part_end — returns the end of the tensors [first, end) that fit into one file; *bytes: their
+/* weights_end — returns the end of the tensors [first, end) that fit into one file; *bytes: their
  * size. */
-static int part_end(const struct job *job, int first, int64_t *bytes)
+static int weights_end(const struct job *job, int first, int64_t *bytes)
 {
     int end = first;
     *bytes = 0;
     for (; end < job->sources_n; end++) {
         int64_t more = source_bytes(&job->source[end]);
-        if (end > first && *bytes + more > job->part_bytes)
+        if (end > first && *bytes + more > job->file_bytes_max)
             break;
         *bytes += more;
     }
@@ -149,8 +149,8 @@ static enum status write_weights(const struct job *job, const char *name, int fi
     return safetensors_write(path, job->source + first, end - first, METADATA, NULL, &hash, &bytes);
 }
 
-/* write_parts — writes the files, and the list of the index. */
-static enum status write_parts(const struct job *job, int parts_n, struct text *index)
+/* write_weight_files — writes the files, and the list of the index. */
+static enum status write_weight_files(const struct job *job, int weight_files_n, struct text *index)
 {
     char name[64];
     int64_t bytes, total = 0;
@@ -159,9 +159,9 @@ static enum status write_parts(const struct job *job, int parts_n, struct text *
     text_add(index,
              "{\n  \"metadata\": {\n    \"total_size\": %" PRId64 "\n  },\n  \"weight_map\": {",
              total);
-    for (int first = 0, end, part = 1; first < job->sources_n; first = end, part++) {
-        end = part_end(job, first, &bytes);
-        text_format(name, sizeof(name), "model-%05d-of-%05d.safetensors", part, parts_n);
+    for (int first = 0, end, number = 1; first < job->sources_n; first = end, number++) {
+        end = weights_end(job, first, &bytes);
+        text_format(name, sizeof(name), "model-%05d-of-%05d.safetensors", number, weight_files_n);
         TRY(write_weights(job, name, first, end));
         /* Tensors [first, end) are in the file. Names need no escapes: they are ours. */
         for (int i = first; i < end; i++)
@@ -176,13 +176,13 @@ static enum status write_parts(const struct job *job, int parts_n, struct text *
 static enum status write_files(const struct job *job)
 {
     char path[FILE_PATH_MAX];
-    int parts_n = 0;
+    int weight_files_n = 0;
     int64_t bytes;
-    for (int first = 0; first < job->sources_n; first = part_end(job, first, &bytes))
-        parts_n++;
-    if (parts_n > 1) {
+    for (int first = 0; first < job->sources_n; first = weights_end(job, first, &bytes))
+        weight_files_n++;
+    if (weight_files_n > 1) {
         struct text index = {.limit = INDEX_BYTES_MAX};
-        enum status st = write_parts(job, parts_n, &index);
+        enum status st = write_weight_files(job, weight_files_n, &index);
         if (st == ST_OK)
             st = file_join(path, sizeof(path), job->temp, INDEX);
         if (st == ST_OK)
@@ -209,13 +209,13 @@ static enum status commit_folder(const struct job *job)
 }
 
 enum status hf_save(const char *to, const struct safetensors_source *source, int sources_n,
-                    const struct hf_save_file *file, int files_n, int64_t part_bytes)
+                    const struct hf_save_file *file, int files_n, int64_t file_bytes_max)
 {
     struct job job = {.source = source,
                       .sources_n = sources_n,
                       .file = file,
                       .files_n = files_n,
-                      .part_bytes = part_bytes};
+                      .file_bytes_max = file_bytes_max};
     enum status st;
     TRY(name_paths(&job, to));
     TRY(check_target(job.target));

@@ -1,7 +1,7 @@
 /* ledger — see ledger.h. Read ledger_audit_bytes first, at the foot.
  *
  * The audit keeps the runs that no later line supersedes. A run that continues the previous one
- * becomes a part of it, so an undisturbed run of any length is a single one. Missing and repeated
+ * is joined to it, so an undisturbed run of any length is a single one. Missing and repeated
  * steps are searched for at the end: superseded results do not matter. */
 #include "format/ledger.h"
 

@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "format/ckpt.h"
 
-#define MANIFEST_FILES_MAX CKPT_PARTS_MAX
+#define MANIFEST_FILES_MAX CKPT_ARRAYS_MAX
 #define MANIFEST_NAME_MAX 64
 #define MANIFEST_BYTES_MAX (64 << 10)
 

@@ -197,21 +197,21 @@ static struct run run_at(const struct param_stripes *t, int64_t at, int64_t end)
 
 /* The elements of one tensor to copy: [own.first, + own.n) of the part's tensor. Element 0 of the
  * tensors lies at own_at and whole_at in the two arrays, maybe before their begin. */
-struct piece {
+struct copy {
     const struct part_map_tensor *t;
     struct part_map_range own;
     int64_t own_at, whole_at;
 };
 
-static struct piece piece_of(const struct part_map *map, int part, int i, int64_t first, int64_t n,
-                             struct part_map_range range)
+static struct copy copy_of(const struct part_map *map, int part, int i, int64_t first, int64_t n,
+                           struct part_map_range range)
 {
     const struct part_map_tensor *t = tensor_of(map, part, i);
     const struct param *p = &map->whole->param[i];
-    return (struct piece){.t = t,
-                          .own = own_within(&t->stripes, p, first, n),
-                          .own_at = t->own_at - range.first,
-                          .whole_at = p->offset - first};
+    return (struct copy){.t = t,
+                         .own = own_within(&t->stripes, p, first, n),
+                         .own_at = t->own_at - range.first,
+                         .whole_at = p->offset - first};
 }
 
 void part_map_copy_to_whole(const struct part_map *map, int part, int64_t first, int64_t n,
@@ -219,7 +219,7 @@ void part_map_copy_to_whole(const struct part_map *map, int part, int64_t first,
 {
     for (int i = first_tensor(map->whole, first);
          i < map->whole->params_n && map->whole->param[i].offset < first + n; i++) {
-        struct piece c = piece_of(map, part, i, first, n, range);
+        struct copy c = copy_of(map, part, i, first, n, range);
         int64_t end = c.t->is_source ? c.own.first + c.own.n : c.own.first;
         for (int64_t at = c.own.first; at < end;) {
             struct run run = run_at(&c.t->stripes, at, end);
@@ -236,7 +236,7 @@ void part_map_copy_from_whole(const struct part_map *map, int part, int64_t firs
     memset(own, 0, (size_t)range.n * sizeof *own);
     for (int i = first_tensor(map->whole, first);
          i < map->whole->params_n && map->whole->param[i].offset < first + n; i++) {
-        struct piece c = piece_of(map, part, i, first, n, range);
+        struct copy c = copy_of(map, part, i, first, n, range);
         for (int64_t at = c.own.first; at < c.own.first + c.own.n;) {
             struct run run = run_at(&c.t->stripes, at, c.own.first + c.own.n);
             memcpy(own + c.own_at + run.own, whole + c.whole_at + run.whole,

@@ -1,16 +1,16 @@
-/* state — the state of training as a list of parts: parameters, moments, and additional state of
+/* state — the state of training as a list of arrays: parameters, moments, and additional state of
  * replicas (LOCAL_STEPS). Checkpoints, copies in peers' memory and comparisons of ranks reach the
  * state only through it. It must not know files.
  *
- * A part is an array of f32 numbers. A table of operations, chosen at open, hides where they lie:
+ * An array holds f32 numbers. A table of operations, chosen at open, hides where they lie:
  *   own      the arrays with which this rank computes, in their own memory (store/state.h)
  *   whole    the model, if each rank of the store computes all of it (state.c)
- *   parts    the model, if matrices are cut or layers divided among stages (part_map.h)
+ *   shards   the model, if matrices are cut or layers divided among stages (part_map.h)
  *   replica  the state of all replicas (train/feature/step_local_state.c)
  *   slice    a rank's share of the state that the ranks of a store hold (store/state.c); the share
  *            of a rank among another number of ranks (train/step/slice.c)
  *
- * With whole, parts and replica rank 0 calls state_read and state_write for ranges, in any order,
+ * With whole, shards and replica rank 0 calls state_read and state_write for ranges, in any order,
  * and then state_end. Meanwhile all other ranks are in state_serve and send or store the elements
  * of those ranges. So only rank 0 needs the checkpoint folder, and a checkpoint depends neither on
  * the mesh nor on SHARD. With own and slice each rank reads and writes for itself.
@@ -33,7 +33,7 @@ enum state_kind {
     STATE_RESIDUAL_SUM /* error feedback of the sums */
 };
 
-struct state_part {
+struct state_array {
     enum state_kind kind;
     int replica; /* REPLICA and RESIDUAL; else 0 */
     int moment;  /* REPLICA: 0 parameters, 1 first moment, 2 second moment; else 0 */
@@ -41,7 +41,7 @@ struct state_part {
     /* hidden matrices do not have this moment: it reads as zero, and writes are ignored */
     bool skips_hidden;
     /* the elements from the described one on that lie together in the memory of this rank's device;
-     * NULL: the rank has none of them, or, if here_elems > 0, has them in pieces */
+     * NULL: the rank has none of them, or, if here_elems > 0, has them in several runs */
     float *here;
     int64_t here_elems;
     bool is_host; /* `here` is host memory */
@@ -54,7 +54,7 @@ struct state_room {
     int64_t elems;
 };
 struct state_range {
-    int part;
+    int array;
     int64_t first, n;
     float *values;
     struct state_room *room;
@@ -62,14 +62,14 @@ struct state_range {
 
 struct state;
 /* The operations.
- *   count     returns the number of parts; is_apart: including the parts that replicas have only
+ *   count     returns the number of arrays; is_apart: including the arrays that replicas have only
  *             between two outer steps
- *   describe  describes a part, from an element on
+ *   describe  describes an array, from an element on
  *   read      reads n elements to `values`; NULL: only elements that are `here` are read
  *   write     writes n elements from `values`; on ranks other than 0 it may change `values` */
 struct state_ops {
     int (*count)(const struct state *s, bool is_apart);
-    void (*describe)(const struct state *s, int part, int64_t first, struct state_part *out);
+    void (*describe)(const struct state *s, int array, int64_t first, struct state_array *out);
     enum status (*read)(const struct state *s, const struct state_range *r);
     enum status (*write)(const struct state *s, const struct state_range *r);
 };
@@ -79,10 +79,10 @@ struct part_map; /* mesh/part_map.h */
 /* Pointers are borrowed. */
 struct state {
     const struct state_ops *ops;
-    struct store *store; /* store of this rank's part of the model */
+    struct store *store; /* store of this rank's shard of the model */
     struct comm *world;  /* ranks whose rank 0 reads and writes; NULL: each rank for itself */
     const struct mesh *mesh;
-    /* parts: part `pipeline rank · tensor ranks + tensor rank` belongs to the ranks with these
+    /* shards: shard `pipeline rank · tensor ranks + tensor rank` belongs to the ranks with these
      * coordinates */
     const struct part_map *map;
     void *arg;       /* argument of the operations */
@@ -90,19 +90,19 @@ struct state {
 };
 
 /* state_of_model — returns the state of the whole model, on all ranks of world. map NULL: one
- * part. */
+ * shard. */
 struct state state_of_model(struct comm *world, struct store *store, const struct mesh *mesh,
                             const struct part_map *map);
 
-/* state_count — returns the number of parts, as state_ops.count. Local. */
+/* state_count — returns the number of arrays, as state_ops.count. Local. */
 int state_count(const struct state *s, bool is_apart);
-/* state_describe — describes a part from an element on, as state_ops.describe. Local. */
-struct state_part state_describe(const struct state *s, int part, int64_t first);
-/* state_read — copies n elements of a part from `first` on to dst, in host memory; padding is zero.
- * Rank 0 reads elements that it has `here` or in pieces without the other ranks. */
-enum status state_read(const struct state *s, int part, int64_t first, int64_t n, float *dst);
+/* state_describe — describes an array from an element on, as state_ops.describe. Local. */
+struct state_array state_describe(const struct state *s, int array, int64_t first);
+/* state_read — copies n elements of an array from `first` on to dst, in host memory; padding is
+ * zero. Rank 0 reads elements that it has `here` or in several runs without the other ranks. */
+enum status state_read(const struct state *s, int array, int64_t first, int64_t n, float *dst);
 /* state_write — copies n elements from src to all ranks that hold them. */
-enum status state_write(const struct state *s, int part, int64_t first, int64_t n,
+enum status state_write(const struct state *s, int array, int64_t first, int64_t n,
                         const float *src);
 /* state_end — on rank 0: ends state_serve on the other ranks, where it returns ST_OK, or ST_PEER if
  * st is not ST_OK. Returns st. A job of one rank needs neither. */

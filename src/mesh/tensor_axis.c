@@ -54,9 +54,9 @@ static enum status sum_in_tree(const struct tensor_axis_group *g, struct tensor 
                                struct tensor to_all, struct tensor to_own)
 {
     struct comm_ticket ticket;
-    const float *piece[] = {x.data};
+    const float *partial[] = {x.data};
     ASSERT(x.dtype == DTYPE_F32);
-    TRY(grad_tree_begin(g->tree, 0, piece, elems, to_all.data, to_own.data, &ticket));
+    TRY(grad_tree_begin(g->tree, 0, partial, elems, to_all.data, to_own.data, &ticket));
     return comm_wait(g->comm, ticket);
 }
 

@@ -74,102 +74,107 @@ long curl_client_http_code(CURL *easy)
     return code;
 }
 
-/* ---- the part of a file ---- */
+/* ---- the partial file ---- */
 
 /* Adds CACHE_DIR to the message of a disk that refused a write. */
-static enum status name_folder(const struct curl_client_part *part, enum status st)
+static enum status name_folder(const struct curl_client_partial *partial, enum status st)
 {
     return st != ST_STORE
                ? st
                : FAIL(ST_STORE,
                       "%s (%s is kept in CACHE_DIR=%s; set another folder if this one is "
                       "full)",
-                      status_message(), part->what, part->cache_dir);
+                      status_message(), partial->what, partial->cache_dir);
 }
 
-enum status curl_client_part_open(struct curl_client_part *part)
+enum status curl_client_partial_open(struct curl_client_partial *partial)
 {
-    part->fd = open(part->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-    if (part->fd < 0)
-        return FAIL(ST_STORE, "cannot create %s: %s; check CACHE_DIR", part->path, strerror(errno));
-    part->have = lseek(part->fd, 0, SEEK_END);
+    partial->fd = open(partial->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (partial->fd < 0)
+        return FAIL(ST_STORE, "cannot create %s: %s; check CACHE_DIR", partial->path,
+                    strerror(errno));
+    partial->have = lseek(partial->fd, 0, SEEK_END);
     return ST_OK;
 }
 
-void curl_client_part_close(struct curl_client_part *part)
+void curl_client_partial_close(struct curl_client_partial *partial)
 {
-    if (part->fd >= 0)
-        close(part->fd);
-    part->fd = -1;
-    part->have = 0;
+    if (partial->fd >= 0)
+        close(partial->fd);
+    partial->fd = -1;
+    partial->have = 0;
 }
 
-enum status curl_client_part_restart(struct curl_client_part *part)
+enum status curl_client_partial_restart(struct curl_client_partial *partial)
 {
-    if (ftruncate(part->fd, 0) != 0)
-        return FAIL(ST_STORE, "cannot empty %s: %s; check CACHE_DIR", part->path, strerror(errno));
-    part->have = 0;
+    if (ftruncate(partial->fd, 0) != 0)
+        return FAIL(ST_STORE, "cannot empty %s: %s; check CACHE_DIR", partial->path,
+                    strerror(errno));
+    partial->have = 0;
     return ST_OK;
 }
 
-enum status curl_client_part_append(struct curl_client_part *part, const void *bytes, size_t n)
+enum status curl_client_partial_append(struct curl_client_partial *partial, const void *bytes,
+                                       size_t n)
 {
-    TRY(name_folder(part, file_write_at(part->fd, part->path, bytes, n, part->have)));
-    part->have += (int64_t)n;
+    TRY(name_folder(partial, file_write_at(partial->fd, partial->path, bytes, n, partial->have)));
+    partial->have += (int64_t)n;
     return ST_OK;
 }
 
-enum status curl_client_part_commit(struct curl_client_part *part, const char *path)
+enum status curl_client_partial_commit(struct curl_client_partial *partial, const char *path)
 {
-    return name_folder(part, file_commit(part->fd, part->path, path));
+    return name_folder(partial, file_commit(partial->fd, partial->path, path));
 }
 
-enum status curl_client_part_room(const struct curl_client_part *part, int64_t n)
+enum status curl_client_partial_room(const struct curl_client_partial *partial, int64_t n)
 {
-    const int64_t space = file_space_bytes(part->cache_dir);
+    const int64_t space = file_space_bytes(partial->cache_dir);
     if (space < 0 || n <= space)
         return ST_OK;
     return FAIL(ST_STORE,
                 "%s: %lld bytes more to fetch, but CACHE_DIR=%s has room for %lld; make room or "
                 "set another CACHE_DIR",
-                part->what, (long long)n, part->cache_dir, (long long)space);
+                partial->what, (long long)n, partial->cache_dir, (long long)space);
 }
 
-enum status curl_client_part_remove(const char *path)
+enum status curl_client_partial_remove(const char *path)
 {
     if (unlink(path) == 0 || errno == ENOENT)
         return ST_OK;
     return FAIL(ST_STORE, "cannot remove %s: %s; check CACHE_DIR", path, strerror(errno));
 }
 
-enum status curl_client_part_report(const struct curl_client_part *part)
+enum status curl_client_partial_report(const struct curl_client_partial *partial)
 {
-    const int64_t done = part->done + part->have;
-    if (part->progress == NULL ||
-        part->progress(part->progress_arg, done, part->total > done ? part->total : done))
+    const int64_t done = partial->done + partial->have;
+    if (partial->progress == NULL ||
+        partial->progress(partial->progress_arg, done,
+                          partial->total > done ? partial->total : done))
         return ST_OK;
     return FAIL(ST_RETRY,
                 "stopped while downloading %s, after %lld bytes; the next start resumes there",
-                part->what, (long long)done);
+                partial->what, (long long)done);
 }
 
-enum status curl_client_part_wait(const struct curl_client_part *part, int64_t ms)
+enum status curl_client_partial_wait(const struct curl_client_partial *partial, int64_t ms)
 {
     enum { POLL_MS = 50 };
     for (int64_t end = clock_ms() + ms; clock_ms() < end; clock_sleep_ms(POLL_MS))
-        TRY(curl_client_part_report(part));
+        TRY(curl_client_partial_report(partial));
     return ST_OK;
 }
 
-enum status curl_client_part_hash(const struct curl_client_part *part, const struct file_map *map,
-                                  size_t skip, int (*add)(void *hash, const void *bytes, size_t n),
-                                  void *hash)
+enum status curl_client_partial_hash(const struct curl_client_partial *partial,
+                                     const struct file_map *map, size_t skip,
+                                     int (*add)(void *hash, const void *bytes, size_t n),
+                                     void *hash)
 {
     enum { HASH_BYTES = 16 << 20 }; /* between two reports */
     for (size_t at = skip, n; at < map->bytes; at += n) {
         n = map->bytes - at < HASH_BYTES ? map->bytes - at : HASH_BYTES;
         add(hash, map->data + at, n);
-        TRY(curl_client_part_report(part));
+        TRY(curl_client_partial_report(partial));
     }
     return ST_OK;
 }

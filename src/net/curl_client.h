@@ -38,8 +38,8 @@ const char *curl_client_error(const char error[CURL_ERROR_SIZE], CURLcode code);
 /* curl_client_http_code — returns the code of the last response; 0: none arrived. */
 long curl_client_http_code(CURL *easy);
 
-/* The part of a file that has arrived in CACHE_DIR. The next start resumes at its end. */
-struct curl_client_part {
+/* The partial file: the bytes that have arrived in CACHE_DIR. The next start resumes at its end. */
+struct curl_client_partial {
     const char *what;      /* the source in messages: a URL, "node 0's data" */
     const char *cache_dir; /* for messages */
     /* NULL allowed; returns false to stop, which fails with ST_RETRY. */
@@ -47,31 +47,33 @@ struct curl_client_part {
     void *progress_arg;
     char path[FILE_PATH_MAX];
     int fd;              /* -1: not open */
-    int64_t have;        /* bytes in the part */
+    int64_t have;        /* bytes in the partial file */
     int64_t done, total; /* bytes of other files; bytes of all files, which may be too small */
 };
 
-/* curl_client_part_open — opens the part at part->path, or creates it. */
-enum status curl_client_part_open(struct curl_client_part *part);
-/* curl_client_part_close — closes the part if it is open. */
-void curl_client_part_close(struct curl_client_part *part);
-/* curl_client_part_restart — empties the part. */
-enum status curl_client_part_restart(struct curl_client_part *part);
-enum status curl_client_part_append(struct curl_client_part *part, const void *bytes, size_t n);
-/* curl_client_part_commit — makes the part the file at path, durably. */
-enum status curl_client_part_commit(struct curl_client_part *part, const char *path);
-/* curl_client_part_room — fails ST_STORE if CACHE_DIR has no room for n more bytes. */
-enum status curl_client_part_room(const struct curl_client_part *part, int64_t n);
-/* curl_client_part_remove — removes a kept file that is damaged. */
-enum status curl_client_part_remove(const char *path);
-/* curl_client_part_report — reports the progress. Fails ST_RETRY if the user stops it. */
-enum status curl_client_part_report(const struct curl_client_part *part);
-/* curl_client_part_wait — waits before another attempt, and reports the progress meanwhile. */
-enum status curl_client_part_wait(const struct curl_client_part *part, int64_t ms);
-/* curl_client_part_hash — adds the bytes of a mapped file after the first `skip` to a hash, and
+/* curl_client_partial_open — opens the partial file at partial->path, or creates it. */
+enum status curl_client_partial_open(struct curl_client_partial *partial);
+/* curl_client_partial_close — closes the partial file if it is open. */
+void curl_client_partial_close(struct curl_client_partial *partial);
+/* curl_client_partial_restart — empties the partial file. */
+enum status curl_client_partial_restart(struct curl_client_partial *partial);
+enum status curl_client_partial_append(struct curl_client_partial *partial, const void *bytes,
+                                       size_t n);
+/* curl_client_partial_commit — makes the partial file the file at path, durably. */
+enum status curl_client_partial_commit(struct curl_client_partial *partial, const char *path);
+/* curl_client_partial_room — fails ST_STORE if CACHE_DIR has no room for n more bytes. */
+enum status curl_client_partial_room(const struct curl_client_partial *partial, int64_t n);
+/* curl_client_partial_remove — removes a kept file that is damaged. */
+enum status curl_client_partial_remove(const char *path);
+/* curl_client_partial_report — reports the progress. Fails ST_RETRY if the user stops it. */
+enum status curl_client_partial_report(const struct curl_client_partial *partial);
+/* curl_client_partial_wait — waits before another attempt, and reports the progress meanwhile. */
+enum status curl_client_partial_wait(const struct curl_client_partial *partial, int64_t ms);
+/* curl_client_partial_hash — adds the bytes of a mapped file after the first `skip` to a hash, and
  * reports the progress. */
-enum status curl_client_part_hash(const struct curl_client_part *part, const struct file_map *map,
-                                  size_t skip, int (*add)(void *hash, const void *bytes, size_t n),
-                                  void *hash);
+enum status curl_client_partial_hash(const struct curl_client_partial *partial,
+                                     const struct file_map *map, size_t skip,
+                                     int (*add)(void *hash, const void *bytes, size_t n),
+                                     void *hash);
 
 #endif

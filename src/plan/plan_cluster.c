@@ -35,8 +35,9 @@ double plan_cluster_share(const struct plan_share *share, double size)
     if (i == 0 || i == share->n)
         return share->point[i == 0 ? 0 : share->n - 1].share;
     double from = share->point[i - 1].size, to = share->point[i].size,
-           part = log(size / from) / log(to / from);
-    return share->point[i - 1].share + part * (share->point[i].share - share->point[i - 1].share);
+           fraction = log(size / from) / log(to / from);
+    return share->point[i - 1].share +
+           fraction * (share->point[i].share - share->point[i - 1].share);
 }
 
 double plan_cluster_rows_share(const struct plan_rows *of, double rows, double width)
@@ -112,8 +113,8 @@ static const char *const link_keys[] = {"latency_us",          "bytes_per_second
 static const struct number link_numbers[] = {
     {"latency_us", offsetof(struct plan_link, latency_us), 0, 1e9, true},
     {"bytes_per_second", offsetof(struct plan_link, bytes_per_second), 1, 1e16, true},
-    {"reduce_scatter_part", offsetof(struct plan_link, scatter_part), 0, 2, false},
-    {"all_gather_part", offsetof(struct plan_link, gather_part), 0, 2, false},
+    {"reduce_scatter_part", offsetof(struct plan_link, scatter_ratio), 0, 2, false},
+    {"all_gather_part", offsetof(struct plan_link, gather_ratio), 0, 2, false},
 };
 #define LINK_NUMBERS_N (sizeof link_numbers / sizeof *link_numbers)
 
@@ -386,8 +387,8 @@ static void write_link(const char *key, const struct plan_link *link, struct tex
     text_add(out, "  \"%s\": {", key);
     write_member("", "latency_us", link->latency_us, out);
     write_member(", ", "bytes_per_second", link->bytes_per_second, out);
-    write_member(", ", "reduce_scatter_part", link->scatter_part, out);
-    write_member(", ", "all_gather_part", link->gather_part, out);
+    write_member(", ", "reduce_scatter_part", link->scatter_ratio, out);
+    write_member(", ", "all_gather_part", link->gather_ratio, out);
     text_add(out, ", \"share\": ");
     write_share(&link->share, out);
     text_add(out, "},\n");

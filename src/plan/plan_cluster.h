@@ -43,13 +43,13 @@ double plan_cluster_rows_share(const struct plan_rows *of, double rows, double w
 /* A link. A message of b bytes needs latency_us + b / (bytes_per_second · share); the share depends
  * on the bytes of the call's whole buffer. bytes_per_second 0: there is no such link.
  *
- * scatter_part, gather_part: the time of a reduce-scatter and of an all-gather, as a part of the
+ * scatter_ratio, gather_ratio: the time of a reduce-scatter and of an all-gather, as a ratio to the
  * time of an all-reduce of the same bytes. 0: not measured: one way around the ring, which moves
- * half of the bytes of an all-reduce. In shared memory the parts follow from the bytes read and
+ * half of the bytes of an all-reduce. In shared memory the ratios follow from the bytes read and
  * written. */
 struct plan_link {
     double latency_us, bytes_per_second;
-    double scatter_part, gather_part;
+    double scatter_ratio, gather_ratio;
     struct plan_share share;
 };
 

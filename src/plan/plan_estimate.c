@@ -82,7 +82,7 @@ static double state_bytes(const struct plan_job *job)
     }
     double elems = (double)table.total_elems;
     param_table_free(&table);
-    return elems * sizeof(float) * step_local_state_parts_of(&job->config.step, job->at.ranks);
+    return elems * sizeof(float) * step_local_state_arrays_of(&job->config.step, job->at.ranks);
 }
 
 /* Returns the time for which checkpoints stop training, divided over the steps. */

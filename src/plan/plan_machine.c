@@ -31,15 +31,15 @@ enum status plan_machine_time(const struct plan_machine *m, measure_work *work, 
 #define OVERLAP_SLICES 60  /* slices for all tries together */
 #define OVERLAP_ELEMS_LEAST 16384
 #define TRIES 7
-#define PART_SLOTS 8
-#define PART_MOST 2.0 /* the most that a file may hold */
+#define RATIO_SLOTS 8
+#define RATIO_MOST 2.0 /* the most that a file may hold */
 
 static const int64_t sizes[] = {64,      16 << 10, 64 << 10, 256 << 10,
                                 1 << 20, 4 << 20,  16 << 20, 64 << 20};
 #define SIZES (int)(sizeof sizes / sizeof sizes[0])
 
-/* A call that is repeated, each time on the next part of the memory. So it finds little of its data
- * in caches, as in a step, whose gradients were written some time ago. */
+/* A call that is repeated, each time on the next range of the memory. So it finds little of its
+ * data in caches, as in a step, whose gradients were written some time ago. */
 struct call {
     struct comm *comm;
     struct measure_collective_memory memory;
@@ -126,18 +126,18 @@ void plan_machine_link_fit(struct plan_cluster *cluster, struct plan_link *link,
     }
 }
 
-/* Measures a reduce-scatter and an all-gather as parts of an all-reduce's time, in calls of a
- * block's size, limited to PART_MOST. */
-static enum status measure_parts(const struct plan_machine *m, struct comm *comm,
-                                 struct plan_link *link)
+/* Measures a reduce-scatter and an all-gather as ratios of an all-reduce's time, in calls of a
+ * block's size, limited to RATIO_MOST. */
+static enum status measure_ratios(const struct plan_machine *m, struct comm *comm,
+                                  struct plan_link *link)
 {
-    const int64_t bytes = m->shared_bytes / PART_SLOTS / 4096 * 4096;
+    const int64_t bytes = m->shared_bytes / RATIO_SLOTS / 4096 * 4096;
     double sum, scatter, gather;
     TRY(time_call(m, comm, BUS_COLLECTIVE_ALL_REDUCE, bytes, &sum));
     TRY(time_call(m, comm, BUS_COLLECTIVE_REDUCE_SCATTER, bytes, &scatter));
     TRY(time_call(m, comm, BUS_COLLECTIVE_ALL_GATHER, bytes, &gather));
-    link->scatter_part = scatter < PART_MOST * sum ? scatter / sum : PART_MOST;
-    link->gather_part = gather < PART_MOST * sum ? gather / sum : PART_MOST;
+    link->scatter_ratio = scatter < RATIO_MOST * sum ? scatter / sum : RATIO_MOST;
+    link->gather_ratio = gather < RATIO_MOST * sum ? gather / sum : RATIO_MOST;
     return ST_OK;
 }
 
@@ -152,7 +152,7 @@ static enum status measure_sums(const struct plan_machine *m, struct comm *comm,
         TRY(time_call(m, comm, BUS_COLLECTIVE_ALL_REDUCE, sizes[n], &seconds[n]));
     }
     plan_machine_link_fit(m->cluster, link, like, bytes, seconds, n);
-    return measure_parts(m, comm, link);
+    return measure_ratios(m, comm, link);
 }
 
 /* ---- calls during computation ---- */
@@ -203,10 +203,10 @@ static double planned_seconds(const struct plan_machine *m, const struct call *c
     return plan_time_call_ms(m->cluster, &planned) / 1e3;
 }
 
-/* Measures the part of the calls' time by which computation needs longer because of them. It runs
+/* Measures the share of the calls' time by which computation needs longer because of them. It runs
  * alternately without and with calls, so that other work of the machine is in both. */
-static enum status measure_lost_parts(const struct plan_machine *m, struct both *b,
-                                      double part[TRIES])
+static enum status measure_lost_ratios(const struct plan_machine *m, struct both *b,
+                                       double ratio[TRIES])
 {
     const double calls = planned_seconds(m, &b->call) * BESIDE;
     double alone, together;
@@ -216,15 +216,16 @@ static enum status measure_lost_parts(const struct plan_machine *m, struct both 
     for (int i = 0; i < TRIES; i++) {
         TRY(time_both(m, b, 0, &alone));
         TRY(time_both(m, b, BESIDE, &together));
-        part[i] = (together - alone) / calls;
+        ratio[i] = (together - alone) / calls;
     }
     return ST_OK;
 }
 
-bool plan_machine_link_overlap(double *part, int n, double *out)
+bool plan_machine_link_overlap(double *ratio, int n, double *out)
 {
-    const double middle = quantile_median(part, n); /* sorts */
-    const bool is_sure = quantile_of(part, n, 0.75) - quantile_of(part, n, 0.25) <= OVERLAP_SPREAD;
+    const double middle = quantile_median(ratio, n); /* sorts */
+    const bool is_sure =
+        quantile_of(ratio, n, 0.75) - quantile_of(ratio, n, 0.25) <= OVERLAP_SPREAD;
     const double most = is_sure ? OVERLAP_MOST : 1;
     *out = middle < 0 ? 0 : middle < most ? middle : most;
     return is_sure;
@@ -233,10 +234,10 @@ bool plan_machine_link_overlap(double *part, int n, double *out)
 /* ---- all links ---- */
 
 /* Measures the link between some ranks, with a separate comm for them. */
-static enum status measure_part(struct plan_machine *m, struct plan_link *link, int first, int step,
-                                int n)
+static enum status measure_group(struct plan_machine *m, struct plan_link *link, int first,
+                                 int step, int n)
 {
-    struct comm *part = m->config->comm;
+    struct comm *group = m->config->comm;
     const struct plan_call like = {.kind = PLAN_CALL_ALL_REDUCE,
                                    .ranks = n,
                                    .ranks_inside = link == &m->cluster->inside ? n : 1};
@@ -245,11 +246,11 @@ static enum status measure_part(struct plan_machine *m, struct plan_link *link, 
         int ranks[COMM_RANKS_MAX];
         for (int i = 0; i < n; i++)
             ranks[i] = first + i * step;
-        TRY(comm_split(m->config->comm, ranks, n, &part));
+        TRY(comm_split(m->config->comm, ranks, n, &group));
     }
-    enum status st = measure_sums(m, part, link, &like);
+    enum status st = measure_sums(m, group, link, &like);
     if (n < m->ranks)
-        comm_close(part);
+        comm_close(group);
     return st;
 }
 
@@ -261,15 +262,15 @@ static enum status measure_links(struct plan_machine *m)
         return ST_OK;
     const struct comm_place *place = comm_place(m->config->comm);
     if (place->locals > 1)
-        TRY(measure_part(m, &c->inside, place->node * place->locals, 1, place->locals));
+        TRY(measure_group(m, &c->inside, place->node * place->locals, 1, place->locals));
     if (place->nodes > 1)
-        TRY(measure_part(m, &c->across, place->local, place->locals, place->nodes));
+        TRY(measure_group(m, &c->across, place->local, place->locals, place->nodes));
     /* On a CPU, more than the calls' own time may be lost: their thread alternates with computation
-     * on a core, and uses part of the memory's bandwidth. */
+     * on a core, and uses some of the memory's bandwidth. */
     const int64_t n = 256, bytes = 3 * n * n * (int64_t)sizeof(float);
     struct measure_memory memory;
     struct both b = {.dev = m->config->dev, .stream = m->timer.stream, .products = 1};
-    double part[TRIES];
+    double ratio[TRIES];
     b.call = call_of(m, m->config->comm, BUS_COLLECTIVE_ALL_REDUCE, m->shared_bytes);
     /* Makes the calls as large as the budget has time for. The products need three times as long,
      * and each trial runs them once without and once with the calls. */
@@ -284,14 +285,14 @@ static enum status measure_links(struct plan_machine *m)
         .y = x, .x = tensor_at(x, n * n), .w = tensor_at(x, 2 * n * n), .n = n, .in = n, .out = n};
     enum status st = measure_memory_fill(&memory, DTYPE_F32);
     if (st == ST_OK)
-        st = measure_lost_parts(m, &b, part);
+        st = measure_lost_ratios(m, &b, ratio);
     measure_memory_close(&memory);
     if (st == ST_OK) {
         size_t len = strlen(m->cluster->source);
-        if (!plan_machine_link_overlap(part, TRIES, &m->cluster->overlap_cost))
+        if (!plan_machine_link_overlap(ratio, TRIES, &m->cluster->overlap_cost))
             text_format(m->cluster->source + len, sizeof m->cluster->source - len,
                         "; overlap_cost could not be measured: %.2f to %.2f",
-                        quantile_of(part, TRIES, 0.25), quantile_of(part, TRIES, 0.75));
+                        quantile_of(ratio, TRIES, 0.25), quantile_of(ratio, TRIES, 0.75));
     }
     return st;
 }

@@ -63,6 +63,6 @@ void plan_machine_link_fit(struct plan_cluster *cluster, struct plan_link *link,
                            int n);
 /* plan_machine_link_overlap — sorts n trials of overlap_cost and sets *out to their median (for
  * tests). false: they differ too much to be a measurement, and *out is at most 1. */
-bool plan_machine_link_overlap(double *part, int n, double *out);
+bool plan_machine_link_overlap(double *ratio, int n, double *out);
 
 #endif

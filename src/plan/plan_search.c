@@ -99,11 +99,11 @@ static double least_ms(const struct plan_job *job, const struct candidate *m)
 static bool is_possible(const struct plan_job *job, const struct candidate *m)
 {
     const struct step_config *s = &job->config.step;
-    int parts = m->tensor * m->context * m->pipeline;
-    if (job->at.ranks % parts != 0 || s->dims.layers < (int64_t)m->pipeline * m->chunks ||
+    int replica_ranks = m->tensor * m->context * m->pipeline;
+    if (job->at.ranks % replica_ranks != 0 || s->dims.layers < (int64_t)m->pipeline * m->chunks ||
         (m->pipeline == 1 && m->chunks > 1))
         return false;
-    int64_t data = job->at.ranks / parts, micros = s->global_samples / data;
+    int64_t data = job->at.ranks / replica_ranks, micros = s->global_samples / data;
     return s->global_samples % data == 0 && (m->chunks == 1 || micros % m->pipeline == 0);
 }
 
@@ -247,7 +247,7 @@ static bool try_batches(struct finding *f, struct plan_job *job)
     return isfinite(before_ms);
 }
 
-/* Returns true if several ranks hold the same part of the model, and may shard it. */
+/* Returns true if several ranks hold the same shard of the model, and may shard it. */
 static bool may_shard(const struct plan_job *job)
 {
     return job->config.step.local.steps == 0 &&

@@ -57,12 +57,12 @@ static double product_share(const struct machine *m, const struct plan_op *op)
         double rows = (double)op->rows, in = (double)op->in, out = (double)op->out,
                width = fmin(in, out),
                share = plan_cluster_rows_share(&m->cluster->product_rows, rows, width),
-               part = log(fmax(in, out) / PLAN_CLUSTER_BLOCK) /
-                      log((double)PLAN_CLUSTER_WIDE / PLAN_CLUSTER_BLOCK);
-        if (m->cluster->product_wide.n == 0 || part <= 0)
+               ratio = log(fmax(in, out) / PLAN_CLUSTER_BLOCK) /
+                       log((double)PLAN_CLUSTER_WIDE / PLAN_CLUSTER_BLOCK);
+        if (m->cluster->product_wide.n == 0 || ratio <= 0)
             return share;
         double wide = plan_cluster_rows_share(&m->cluster->product_wide, rows, width);
-        return share + fmin(part, 1) * (wide - share);
+        return share + fmin(ratio, 1) * (wide - share);
     }
     return plan_cluster_share(&m->cluster->product[m->precision], (double)op->cost.flops);
 }
@@ -125,13 +125,13 @@ static double op_ms(const struct machine *m, const struct plan_op *op)
 
 /* ---- calls ---- */
 
-/* A group of a call: its ranks on a node, its nodes, and its part of either link. */
+/* A group of a call: its ranks on a node, its nodes, and its share of either link. */
 struct group {
     bool has_levels;
     double ranks, inside, nodes;
-    double inside_rate, across_rate;  /* bytes/s: of one rank; of its ranks on one node */
-    double inside_s, across_s;        /* latency */
-    double scatter_part, gather_part; /* 0: not measured */
+    double inside_rate, across_rate;    /* bytes/s: of one rank; of its ranks on one node */
+    double inside_s, across_s;          /* latency */
+    double scatter_ratio, gather_ratio; /* 0: not measured */
 };
 
 /* Returns the time of one way around all ranks: a reduce-scatter, or an all-gather. */
@@ -158,7 +158,7 @@ static double half_s(const struct group *g, double bytes)
                : ring_s(g, bytes);
 }
 
-/* Returns the time of an all-reduce up and down two trees, each with half of the bytes, in pieces:
+/* Returns the time of an all-reduce up and down two trees, each with half of the bytes, in chunks:
  * fewer hops than a ring. Between nodes each edge carries the bytes once each way. */
 static double tree_s(const struct group *g, double bytes)
 {
@@ -173,10 +173,10 @@ static double all_reduce_s(const struct group *g, double bytes)
     return fmin(2 * half_s(g, bytes), tree_s(g, bytes));
 }
 
-/* Returns the time of a reduce-scatter or an all-gather: its measured part of an all-reduce. */
-static double part_s(const struct group *g, double part, double bytes)
+/* Returns the time of a reduce-scatter or an all-gather: its measured ratio to an all-reduce. */
+static double ratio_s(const struct group *g, double ratio, double bytes)
 {
-    return part > 0 ? part * all_reduce_s(g, bytes) : half_s(g, bytes);
+    return ratio > 0 ? ratio * all_reduce_s(g, bytes) : half_s(g, bytes);
 }
 
 /* Returns the time in which each rank sends a part to every other one. */
@@ -199,8 +199,8 @@ double plan_time_call_ms(const struct plan_cluster *cluster, const struct plan_c
                     (call->sharers > 0 ? 1.0 / call->sharers : fmin(1, g.inside / cluster->locals));
     g.inside_s = in->latency_us / 1e6;
     g.across_s = out->latency_us / 1e6;
-    g.scatter_part = g.nodes > 1 ? out->scatter_part : in->scatter_part;
-    g.gather_part = g.nodes > 1 ? out->gather_part : in->gather_part;
+    g.scatter_ratio = g.nodes > 1 ? out->scatter_ratio : in->scatter_ratio;
+    g.gather_ratio = g.nodes > 1 ? out->gather_ratio : in->gather_ratio;
     if (call->ranks <= 1)
         return 0;
     switch (call->kind) {
@@ -214,9 +214,9 @@ double plan_time_call_ms(const struct plan_cluster *cluster, const struct plan_c
         return 1e3 * (g.nodes > 1 ? seconds_of(call->bytes * g.inside, g.across_rate) + g.across_s
                                   : seconds_of(call->bytes, g.inside_rate) + g.inside_s);
     case PLAN_CALL_REDUCE_SCATTER:
-        return 1e3 * part_s(&g, g.scatter_part, call->bytes);
+        return 1e3 * ratio_s(&g, g.scatter_ratio, call->bytes);
     default: /* PLAN_CALL_ALL_GATHER */
-        return 1e3 * part_s(&g, g.gather_part, call->bytes);
+        return 1e3 * ratio_s(&g, g.gather_ratio, call->bytes);
     }
 }
 
@@ -236,12 +236,12 @@ static void add_call(const struct plan_cluster *c, const struct plan_call *call,
          * passes, after an update only during the forward pass; other calls during both. */
         bool is_sum = call->kind == PLAN_CALL_ALL_REDUCE || call->kind == PLAN_CALL_REDUCE_SCATTER,
              is_gather = call->kind == PLAN_CALL_ALL_GATHER;
-        double part = is_sum ? 0 : 0.5;
-        add_beside(&s->pass_forward, call->per_pass * part, ms);
-        add_beside(&s->pass_backward, call->per_pass * (1 - part), ms);
-        part = is_gather ? 1 : part;
-        add_beside(&s->step_forward, call->per_step * part, ms);
-        add_beside(&s->step_backward, call->per_step * (1 - part), ms);
+        double ratio = is_sum ? 0 : 0.5;
+        add_beside(&s->pass_forward, call->per_pass * ratio, ms);
+        add_beside(&s->pass_backward, call->per_pass * (1 - ratio), ms);
+        ratio = is_gather ? 1 : ratio;
+        add_beside(&s->step_forward, call->per_step * ratio, ms);
+        add_beside(&s->step_backward, call->per_step * (1 - ratio), ms);
         return;
     }
     if (call->kind == PLAN_CALL_MESSAGE)
@@ -251,13 +251,13 @@ static void add_call(const struct plan_cluster *c, const struct plan_call *call,
     s->step[PLAN_TIME_COMM_EXPOSED] += scale_time(call->per_step, ms);
 }
 
-/* ---- the exposed part of hidden calls ---- */
+/* ---- the exposed time of hidden calls ---- */
 
 /* Returns the time of calls in the middle of a step that exceeds the computation during them. */
 static double exposed_ms(struct beside b, double window_ms) { return fmax(0, b.ms - window_ms); }
 
 /* Returns the same for the first forward and the last backward pass. Of k calls, one overlaps no
- * computation; and a k-th part of the computation overlaps no call. */
+ * computation; and 1/k of the computation overlaps no call. */
 static double over_at_end(struct beside pass, struct beside step, double window_ms)
 {
     struct beside all = {pass.ms + step.ms, pass.calls + step.calls};
@@ -294,7 +294,7 @@ static void make_stage(const struct machine *m, const struct plan_ops *ops, stru
         add_call(m->cluster, &ops->call[i], (double)ops->passes, out);
     /* to both neighbours at the same time: links carry bytes both ways */
     out->pass[PLAN_TIME_COMM_EXPOSED] += fmax(out->to_next, out->to_before);
-    /* Count the exposed part of hidden calls as exposed communication; the time that the rest costs
+    /* Count the exposed time of hidden calls as exposed communication; the time that the rest costs
      * computation counts as longer computation. */
     double passes = (double)ops->passes;
     double pass = exposed_ms(out->pass_forward, out->forward) +
@@ -368,7 +368,7 @@ void plan_time_make(const struct plan_ops *ops, int stages, enum plan_precision 
     /* The terms of the stage that works longest, and the additional time of the step. If the step
      * is shorter than that stage's own time, all its terms are scaled down, communication too. */
     double bubble = stages > 1 ? bubble_ms(&pipeline, (double)ops->passes, ops->chunks) : 0,
-           all = pipeline.longest_ms + bubble, part = 1;
+           all = pipeline.longest_ms + bubble, ratio = 1;
     if (stages > 1 && ops->nodes <= 1 && plan_time_shares_cores(cluster, ops->locals)) {
         /* Stages that share cores, at rates of workers that all compute. sharers: threads for each
          * core. While a stage waits, its core computes for other stages: a step needs the mean of
@@ -378,16 +378,16 @@ void plan_time_make(const struct plan_ops *ops, int stages, enum plan_precision 
         const double sharers = (double)ops->locals * cluster->threads_n / cluster->cores;
         double cores = stages / sharers, first = pipeline.all_passes / stages / sharers;
         all = fmax(pipeline.all_ms / stages + fmax(0, cores - 1) * first, all / sharers);
-        part = fmin(1, all / pipeline.longest_ms);
+        ratio = fmin(1, all / pipeline.longest_ms);
         bubble = fmax(0, all - pipeline.longest_ms);
     }
     for (int kind = 0; kind < PLAN_TIME_N; kind++)
-        out->ms[kind] = scale_time(part, pipeline.longest.pass[kind] * (double)ops->passes +
-                                             pipeline.longest.step[kind]);
+        out->ms[kind] = scale_time(ratio, pipeline.longest.pass[kind] * (double)ops->passes +
+                                              pipeline.longest.step[kind]);
     out->ms[PLAN_TIME_BUBBLE] = bubble;
-    out->comm_hidden_ms = scale_time(part, pipeline.longest.hidden);
+    out->comm_hidden_ms = scale_time(ratio, pipeline.longest.hidden);
     for (int axis = 0; axis < MESH_AXES; axis++)
-        out->axis_ms[axis] = scale_time(part, pipeline.longest.axis[axis]);
+        out->axis_ms[axis] = scale_time(ratio, pipeline.longest.axis[axis]);
     out->ms[PLAN_TIME_CHECKPOINT] = checkpoint_ms;
     for (int i = 0; i < ops->ops_n; i++) {
         const struct plan_op *op = &ops->op[i];

@@ -26,20 +26,20 @@ static char *full_url(const char *url, int port)
 {
     char local[64], *path = NULL, *scheme = NULL, *full = NULL;
     text_format(local, sizeof(local), "http://127.0.0.1:%d", port);
-    CURLU *parts = curl_url();
-    if (parts != NULL &&
-        curl_url_set(parts, CURLUPART_URL, url[0] != 0 ? url : local, CURLU_GUESS_SCHEME) ==
+    CURLU *handle = curl_url();
+    if (handle != NULL &&
+        curl_url_set(handle, CURLUPART_URL, url[0] != 0 ? url : local, CURLU_GUESS_SCHEME) ==
             CURLUE_OK &&
-        curl_url_get(parts, CURLUPART_SCHEME, &scheme, 0) == CURLUE_OK &&
+        curl_url_get(handle, CURLUPART_SCHEME, &scheme, 0) == CURLUE_OK &&
         (strcmp(scheme, "http") == 0 || strcmp(scheme, "https") == 0) &&
-        curl_url_get(parts, CURLUPART_PATH, &path, 0) == CURLUE_OK) {
+        curl_url_get(handle, CURLUPART_PATH, &path, 0) == CURLUE_OK) {
         if (strcmp(path, "/") == 0)
-            curl_url_set(parts, CURLUPART_PATH, "/status", 0);
-        curl_url_get(parts, CURLUPART_URL, &full, 0);
+            curl_url_set(handle, CURLUPART_PATH, "/status", 0);
+        curl_url_get(handle, CURLUPART_URL, &full, 0);
     }
     curl_free(scheme);
     curl_free(path);
-    curl_url_cleanup(parts);
+    curl_url_cleanup(handle);
     return full;
 }
 
@@ -85,16 +85,16 @@ static void chart_history(const char *url, const char *token, struct text *out)
 {
     char *full = NULL;
     struct text body = {.limit = STATUS_CLIENT_BYTES_MAX};
-    CURLU *parts = curl_url();
-    if (text_ends(url, "/status") && parts != NULL &&
-        curl_url_set(parts, CURLUPART_URL, url, 0) == CURLUE_OK &&
-        curl_url_set(parts, CURLUPART_PATH, "/history", 0) == CURLUE_OK &&
-        curl_url_get(parts, CURLUPART_URL, &full, 0) == CURLUE_OK &&
+    CURLU *handle = curl_url();
+    if (text_ends(url, "/status") && handle != NULL &&
+        curl_url_set(handle, CURLUPART_URL, url, 0) == CURLUE_OK &&
+        curl_url_set(handle, CURLUPART_PATH, "/history", 0) == CURLUE_OK &&
+        curl_url_get(handle, CURLUPART_URL, &full, 0) == CURLUE_OK &&
         fetch_url(full, token, STATUS_CLIENT_HISTORY_MS, &body) == ST_OK && body.len > 0)
         chart_write(body.data, body.len, out);
     text_free(&body);
     curl_free(full);
-    curl_url_cleanup(parts);
+    curl_url_cleanup(handle);
 }
 
 /* ---- places ---- */
@@ -307,7 +307,7 @@ static void show_lists(struct text *t, const cJSON *root)
                      format_span(json_number(rank, "heard_age_seconds")).text);
         text_add(t, "  step %s  %s  %s", format_number(json_number(rank, "step"), 0).text,
                  format_bytes(json_number(rank, "memory_bytes")).text, json_text(rank, "device"));
-        /* Parts of the rank's last step, which show a straggler, and the call it waits in now. */
+        /* Times of the rank's last step, which show a straggler, and the call it waits in now. */
         if (json_number(rank, "comm_ms") > 0 || json_number(rank, "wait_ms") > 0)
             text_add(t, "  compute %s ms, wait %s ms, communication %s ms",
                      format_number(json_number(rank, "compute_ms"), 1).text,

@@ -37,15 +37,15 @@ static int ordered(int byte) { return byte ^ 0x80; }
 /* Four tables, so that equal neighbours do not wait for each other. */
 static void count_bytes(const uint8_t *in, int64_t n, uint32_t count[256])
 {
-    uint32_t part[4][256] = {{0}};
+    uint32_t partial[4][256] = {{0}};
     int64_t i = 0;
     for (; i + 4 <= n; i += 4)
         for (int k = 0; k < 4; k++)
-            part[k][in[i + k]]++;
+            partial[k][in[i + k]]++;
     for (; i < n; i++)
-        part[0][in[i]]++;
+        partial[0][in[i]]++;
     for (int b = 0; b < 256; b++)
-        count[b] = part[0][b] + part[1][b] + part[2][b] + part[3][b];
+        count[b] = partial[0][b] + partial[1][b] + partial[2][b] + partial[3][b];
 }
 
 static int most_frequent(const uint16_t freq[256])

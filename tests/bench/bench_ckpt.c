@@ -15,18 +15,18 @@
 #include "kernels/cpu.h"
 #include "train/weights/load.h"
 
-#define PARTS 3
+#define ARRAYS 3
 #define ROUNDS_MAX 32
 #define READ_BYTES (4 << 20)
 #define GATE 0.70
 
-static const char *const part_name[PARTS] = {"model", "optim_m", "optim_v"};
+static const char *const array_name[ARRAYS] = {"model", "optim_m", "optim_v"};
 
 struct bench {
     struct dev *dev;
     struct stream *stream;
     struct param_table table;
-    struct tensor data[PARTS];
+    struct tensor data[ARRAYS];
     struct safetensors_source *source;
     char dir[FILE_PATH_MAX], step_dir[FILE_PATH_MAX];
     int64_t bytes; /* of the checkpoint */
@@ -55,8 +55,8 @@ static void drop(const char *path)
 static void drop_checkpoint(const struct bench *b)
 {
     char path[FILE_PATH_MAX];
-    for (int i = 0; i < PARTS; i++) {
-        text_format(path, sizeof path, "%s/%s.safetensors", b->step_dir, part_name[i]);
+    for (int i = 0; i < ARRAYS; i++) {
+        text_format(path, sizeof path, "%s/%s.safetensors", b->step_dir, array_name[i]);
         drop(path);
     }
 }
@@ -70,7 +70,7 @@ static void open_state(struct bench *b)
     need(dev_cpu_open(0, CPU_ISA_N, &b->dev));
     need(dev_stream_open(b->dev, &b->stream));
     need(model_ops(&dims)->describe(&dims, &b->table));
-    for (int p = 0; p < PARTS; p++) {
+    for (int p = 0; p < ARRAYS; p++) {
         void *data;
         need(dev_alloc(b->dev, (size_t)b->table.total_elems * sizeof(float), &data));
         b->data[p] = (struct tensor){data, DTYPE_F32};
@@ -82,12 +82,12 @@ static void open_state(struct bench *b)
     }
 }
 
-static void list_sources(struct bench *b, struct ckpt_part part[PARTS])
+static void list_sources(struct bench *b, struct ckpt_array array[ARRAYS])
 {
     size_t rows = (size_t)b->table.params_n;
-    b->source = calloc(PARTS * rows, sizeof *b->source);
+    b->source = calloc(ARRAYS * rows, sizeof *b->source);
     ASSERT(b->source);
-    for (int p = 0; p < PARTS; p++) {
+    for (int p = 0; p < ARRAYS; p++) {
         struct safetensors_source *source = b->source + (size_t)p * rows;
         for (size_t i = 0; i < rows; i++) {
             const struct param *row = &b->table.param[i];
@@ -98,25 +98,25 @@ static void list_sources(struct bench *b, struct ckpt_part part[PARTS])
                                             {row->dim[0], row->dim[1]},
                                             .data = (const float *)b->data[p].data + row->offset};
         }
-        part[p] = (struct ckpt_part){part_name[p], source, b->table.params_n};
+        array[p] = (struct ckpt_array){array_name[p], source, b->table.params_n};
     }
 }
 
 /* save — one checkpoint, replaced by the next; how long it takes. */
 static double save(struct bench *b, struct ckpt_lock *lock, int64_t step)
 {
-    struct ckpt_part part[PARTS];
+    struct ckpt_array array[ARRAYS];
     struct ckpt_meta meta = {
         .step = step, .model_json = "{}", .settings_json = "{}", .version = "bench"};
-    list_sources(b, part);
+    list_sources(b, array);
     int64_t start = clock_ns();
-    need(ckpt_save(lock, &meta, part, PARTS, 1, NULL, b->step_dir, sizeof b->step_dir));
+    need(ckpt_save(lock, &meta, array, ARRAYS, 1, NULL, b->step_dir, sizeof b->step_dir));
     double seconds = seconds_since(start);
     free(b->source);
     b->bytes = 0;
-    for (int i = 0; i < PARTS; i++) {
+    for (int i = 0; i < ARRAYS; i++) {
         char path[FILE_PATH_MAX];
-        text_format(path, sizeof path, "%s/%s.safetensors", b->step_dir, part_name[i]);
+        text_format(path, sizeof path, "%s/%s.safetensors", b->step_dir, array_name[i]);
         b->bytes += file_bytes(path);
     }
     return seconds;
@@ -124,15 +124,15 @@ static double save(struct bench *b, struct ckpt_lock *lock, int64_t step)
 
 /* read_plain — the disk's sequential rate: the same bytes in the same places. With flags O_DIRECT
  * the disk alone; with 0 as a plain program sees it, the page cache's memory included (in a virtual
- * machine that gets its memory page by page, the greater part). */
+ * machine that gets its memory page by page, the greater share). */
 static double read_plain(const struct bench *b, char *buffer, int flags)
 {
     int64_t all = 0, start;
     drop_checkpoint(b);
     start = clock_ns();
-    for (int i = 0; i < PARTS; i++) {
+    for (int i = 0; i < ARRAYS; i++) {
         char path[FILE_PATH_MAX];
-        text_format(path, sizeof path, "%s/%s.safetensors", b->step_dir, part_name[i]);
+        text_format(path, sizeof path, "%s/%s.safetensors", b->step_dir, array_name[i]);
         int fd = open(path, O_RDONLY | O_CLOEXEC | flags);
         ASSERTF(fd >= 0, "%s", path);
         for (ssize_t n; (n = read(fd, buffer, READ_BYTES)) > 0;)
@@ -144,11 +144,11 @@ static double read_plain(const struct bench *b, char *buffer, int flags)
 }
 
 /* find_target — where a tensor belongs. */
-static void *find_target(void *arg, const char *part, const struct safetensors_entry *entry)
+static void *find_target(void *arg, const char *array, const struct safetensors_entry *entry)
 {
     const struct bench *b = arg;
-    for (int p = 0; p < PARTS; p++)
-        for (int i = 0; strcmp(part, part_name[p]) == 0 && i < b->table.params_n; i++)
+    for (int p = 0; p < ARRAYS; p++)
+        for (int i = 0; strcmp(array, array_name[p]) == 0 && i < b->table.params_n; i++)
             if (strcmp(entry->name, b->table.param[i].name) == 0)
                 return (float *)b->data[p].data + b->table.param[i].offset;
     return NULL;
@@ -211,7 +211,7 @@ int main(int argc, char **argv)
     need(file_join(b.dir, sizeof b.dir, harness_tmpdir(), "run"));
     open_state(&b);
     bool is_good = measure(&b, (int)rounds);
-    for (int p = 0; p < PARTS; p++)
+    for (int p = 0; p < ARRAYS; p++)
         dev_free(b.dev, b.data[p].data, (size_t)b.table.total_elems * sizeof(float));
     param_table_free(&b.table);
     dev_stream_close(b.stream);

@@ -272,15 +272,15 @@ static void bench_vocabulary(void)
     release(wte, (int64_t)V * C), release(wpe, N * C), release(x, N * C);
 }
 
-/* The vocabulary in two parts, the first of which is here. */
-static void bench_vocabulary_part(void)
+/* The vocabulary in two shards, the first of which is here. */
+static void bench_vocabulary_shard(void)
 {
     int64_t half = V_STRIDE / 2;
     struct tensor logits = floats(N * half, 1), losses = floats(N, 0), targets = floats(N, 0),
                   stats = floats(2 * 3 * N, 0);
     targets.dtype = DTYPE_I32;
-    struct xent_part part = {stats, logits, targets, N, 0, half, half},
-                     other = {tensor_at(stats, 3 * N), logits, targets, N, half, half, half};
+    struct xent_shard shard = {stats, logits, targets, N, 0, half, half},
+                      other = {tensor_at(stats, 3 * N), logits, targets, N, half, half, half};
     struct xent_join join = {.logits = logits,
                              .losses = losses,
                              .stats = stats,
@@ -288,12 +288,12 @@ static void bench_vocabulary_part(void)
                              .n = N,
                              .v_n = half,
                              .stride = half,
-                             .parts = 2,
+                             .shards = 2,
                              .scale = 1e-3f,
                              .want_grad = true};
     double bytes = 4.0 * (double)(N * half);
-    must(dev_op(dev)->xent_part(stream, &other));
-    show("xent_part", "N1024 V25152", TIME(dev_op(dev)->xent_part(stream, &part)), bytes, false);
+    must(dev_op(dev)->xent_shard(stream, &other));
+    show("xent_shard", "N1024 V25152", TIME(dev_op(dev)->xent_shard(stream, &shard)), bytes, false);
     show("xent_join", "N1024 V25152", TIME(dev_op(dev)->xent_join(stream, &join)), 2 * bytes,
          false);
     release(logits, N * half), release(losses, N), release(targets, N), release(stats, 2 * 3 * N);
@@ -378,7 +378,7 @@ static void bench_vocabularies(struct tensor p)
     (void)p;
     bench_vocabulary();
     is_gated = false;
-    bench_vocabulary_part();
+    bench_vocabulary_shard();
 }
 
 static const struct group {

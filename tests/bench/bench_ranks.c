@@ -83,7 +83,7 @@ out_close:
     return st;
 }
 
-/* The fastest step except the first, and its parts. */
+/* The fastest step except the first, and its phases. */
 static int best(const struct outcome *o)
 {
     int at = o->setting->steps > 1;
@@ -109,7 +109,7 @@ static double run(const struct setting *s, int ranks)
     printf("%d rank%s: %8.1f ms a step; rank 0: compute %.1f (forward %.1f, backward %.1f, reduce "
            "and norm %.1f, update %.1f), communication %.1f, waited %.1f; holds %.1f MiB: "
            "parameters %.1f, "
-           "gradients %.1f, moments %.1f, pieces %.1f\n",
+           "gradients %.1f, moments %.1f, unsharded %.1f\n",
            ranks, ranks == 1 ? " " : "s", o[0].ms[i], o[0].compute_ms[i], o[0].forward_ms,
            o[0].backward_ms, o[0].norm_ms, o[0].update_ms, o[0].comm_ms[i], o[0].wait_ms[i],
            (double)(m->params + m->grads + m->moments + m->unsharded + m->residuals) / 1048576,

@@ -181,11 +181,11 @@ static bool report(const struct shape *shape, struct step *step, const struct ti
 {
     double compute = step_flops(step, shape->b) / m->peak * 1e3,
            memory = 28.0 * (double)step_whole_table(step)->parameters / m->bandwidth * 1e3;
-    double floor = compute + memory, part = floor / m->all;
+    double floor = compute + memory, ratio = floor / m->all;
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
     double gib = (double)usage.ru_maxrss / (1 << 20);
-    bool is_good = part >= shape->gate && gib <= shape->gib_max;
+    bool is_good = ratio >= shape->gate && gib <= shape->gib_max;
     printf("  peak %.1f GFLOP/s, bandwidth %.1f GB/s, floor %.1f + %.1f = %.1f ms\n",
            m->peak * 1e-9, m->bandwidth * 1e-9, compute, memory, floor);
     report_amx(shape, step, m, memory);
@@ -194,7 +194,7 @@ static bool report(const struct shape *shape, struct step *step, const struct ti
            m->all, m->forward, m->head, m->backward, m->norm, m->update,
            (double)(shape->b * shape->t) / m->all * 1e3, loss);
     printf("  %s: %.1f %% of the floor (gate %.0f %%), peak %.3f GiB (limit %.1f)\n",
-           is_good ? "ok" : "NOT OK", part * 100, shape->gate * 100, gib, shape->gib_max);
+           is_good ? "ok" : "NOT OK", ratio * 100, shape->gate * 100, gib, shape->gib_max);
     return is_good;
 }
 

@@ -46,7 +46,7 @@ struct fake_device_stream {
     struct fake_stream fake;
     struct fake_device_work *late; /* [late_first, late_n) are to be done */
     int late_first, late_n, late_cap, asked;
-    _Atomic int64_t posted, finished; /* pieces of work, so far */
+    _Atomic int64_t posted, finished; /* operations, so far */
     pthread_mutex_t mutex;
     struct fake_device_stream *next_closed;
 };

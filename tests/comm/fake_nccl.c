@@ -46,7 +46,7 @@ struct op {
     int is_done;
 };
 
-/* The calls of a group, or one call: one piece of work on the stream. */
+/* The calls of a group, or one call: one operation on the stream. */
 struct launch {
     struct ncclComm *comm;
     struct launch *next; /* of the communicator, in order */

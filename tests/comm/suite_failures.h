@@ -3,11 +3,11 @@
 #ifndef CONVOY_TESTS_COMM_SUITE_FAILURES_H
 #define CONVOY_TESTS_COMM_SUITE_FAILURES_H
 
-#define SUITE_REFUSED(x, part)                                                     \
-    do {                                                                           \
-        enum status st_ = (x);                                                     \
-        CHECK(st_ == ST_BUG && strstr(status_message(), (part)) != NULL, "%s: %s", \
-              status_name(st_), status_message());                                 \
+#define SUITE_REFUSED(x, words)                                                     \
+    do {                                                                            \
+        enum status st_ = (x);                                                      \
+        CHECK(st_ == ST_BUG && strstr(status_message(), (words)) != NULL, "%s: %s", \
+              status_name(st_), status_message());                                  \
     } while (0)
 
 static void suite_bad_arguments_rank(struct suite_rank *me)
@@ -81,7 +81,7 @@ static atomic_int suite_call; /* the call that the tests below make */
 static enum status suite_one_call(struct suite_rank *me, float *data, int call)
 {
     struct tensor t = {data, DTYPE_F32};
-    struct tensor part =
+    struct tensor words =
         tensor_at(t, part_extent(SUITE_CALL_ELEMS, me->place.ranks, me->place.rank).first);
     struct comm_ticket ticket;
     switch (call) {
@@ -90,9 +90,9 @@ static enum status suite_one_call(struct suite_rank *me, float *data, int call)
     case SUITE_CALL_SMALL:
         return comm_all_reduce(me->comm, t, t, 7);
     case SUITE_CALL_SCATTER:
-        return comm_reduce_scatter(me->comm, part, t, SUITE_CALL_ELEMS);
+        return comm_reduce_scatter(me->comm, words, t, SUITE_CALL_ELEMS);
     case SUITE_CALL_GATHER:
-        return comm_all_gather(me->comm, t, part, SUITE_CALL_ELEMS);
+        return comm_all_gather(me->comm, t, words, SUITE_CALL_ELEMS);
     case SUITE_CALL_BROADCAST:
         return comm_broadcast(me->comm, t, SUITE_CALL_ELEMS, me->place.ranks - 1);
     case SUITE_CALL_BARRIER:

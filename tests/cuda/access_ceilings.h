@@ -29,7 +29,7 @@ static const struct ceiling ceilings[] = {
     {"softcap", 1, 1, 1, 1, ""},
     {"xent", 1, 1.01, 1.02, 1.01, ""},
     {"xent f32", 1, 1.01, 2.02, 1.01, "a row too long for the chip is read twice"},
-    {"xent_part", 1, 1.01, 1.02, 3.34, "three floats of a row in a sector or two"},
+    {"xent_shard", 1, 1.01, 1.02, 3.34, "three floats of a row in a sector or two"},
     {"xent_join", 1, 1.01, 1.02, 1.01, ""},
     {"qa_xent", 1, 1.95, 4.3, 2.05, "every second element of a row, twice"},
     {"embed_fwd", 1, 1.01, 1.35, 1.01, "a position's row for each sample"},

@@ -45,7 +45,7 @@ struct clocks_range {
     struct clocks_op write, read[CLOCKS_READERS];
     int reads_n;
 };
-struct clocks_piece {
+struct clocks_block {
     const char *data, *what;
     size_t bytes;
     struct clocks_range *range;
@@ -60,8 +60,8 @@ static struct {
     } stream[CLOCKS_STREAMS]; /* the first is the NULL stream */
     int streams_n;            /* slots that were ever used, after the first */
     uint32_t opened_n;
-    struct clocks_piece *piece;
-    int pieces_n, piece_at; /* piece_at: of the last search */
+    struct clocks_block *block;
+    int blocks_n, block_at; /* block_at: of the last search */
     bool is_kept;           /* a test reads the report; else the program ends */
     char report[512];       /* the first since a test emptied it */
 } clocks;
@@ -123,40 +123,40 @@ static void clocks_host_waited_all(void)
 
 /* ---- memory ---- */
 
-static void clocks_add_piece(const void *data, size_t bytes, const char *what)
+static void clocks_add_block(const void *data, size_t bytes, const char *what)
 {
-    clocks.piece = realloc(clocks.piece, (size_t)(clocks.pieces_n + 1) * sizeof *clocks.piece);
-    struct clocks_piece *p = &clocks.piece[clocks.pieces_n++];
-    *p = (struct clocks_piece){data, what, bytes, calloc(1, sizeof *p->range), 1, 1};
+    clocks.block = realloc(clocks.block, (size_t)(clocks.blocks_n + 1) * sizeof *clocks.block);
+    struct clocks_block *p = &clocks.block[clocks.blocks_n++];
+    *p = (struct clocks_block){data, what, bytes, calloc(1, sizeof *p->range), 1, 1};
 }
 
-static void clocks_drop_piece(const void *data)
+static void clocks_drop_block(const void *data)
 {
-    for (int i = 0; i < clocks.pieces_n; i++)
-        if (clocks.piece[i].data == data) {
-            free(clocks.piece[i].range);
-            clocks.piece[i] = clocks.piece[--clocks.pieces_n];
-            clocks.piece_at = 0;
+    for (int i = 0; i < clocks.blocks_n; i++)
+        if (clocks.block[i].data == data) {
+            free(clocks.block[i].range);
+            clocks.block[i] = clocks.block[--clocks.blocks_n];
+            clocks.block_at = 0;
             return;
         }
     abort();
 }
 
 /* Returns NULL for memory of the host that is not pinned. */
-static struct clocks_piece *clocks_find(const char *at)
+static struct clocks_block *clocks_find(const char *at)
 {
-    for (int i = 0; i < clocks.pieces_n; i++) {
-        struct clocks_piece *p = &clocks.piece[(clocks.piece_at + i) % clocks.pieces_n];
+    for (int i = 0; i < clocks.blocks_n; i++) {
+        struct clocks_block *p = &clocks.block[(clocks.block_at + i) % clocks.blocks_n];
         if ((size_t)(at - p->data) < p->bytes) {
-            clocks.piece_at = (int)(p - clocks.piece);
+            clocks.block_at = (int)(p - clocks.block);
             return p;
         }
     }
     return NULL;
 }
 
-/* Returns the range that begins at this offset, which may be the end of the piece. */
-static int clocks_split(struct clocks_piece *p, size_t offset)
+/* Returns the range that begins at this offset, which may be the end of the block. */
+static int clocks_split(struct clocks_block *p, size_t offset)
 {
     int low = 0, high = p->n; /* ranges before low begin before offset */
     while (low < high) {
@@ -189,7 +189,7 @@ static bool clocks_is_same(const struct clocks_range *a, const struct clocks_ran
 }
 
 /* Makes one range of neighbours from `first` to before `end` that have the same history. */
-static void clocks_unite(struct clocks_piece *p, int first, int end)
+static void clocks_unite(struct clocks_block *p, int first, int end)
 {
     int to = first;
     for (int i = first + 1; i < end; i++)
@@ -218,7 +218,7 @@ static void clocks_text(char *out, size_t cap, const struct clocks_op *op, bool 
              is_write ? "writes" : "reads");
 }
 
-static void clocks_report(const struct clocks_piece *p, size_t from, size_t to,
+static void clocks_report(const struct clocks_block *p, size_t from, size_t to,
                           const struct clocks_op *first, bool is_first_write,
                           const struct clocks_op *then, bool is_then_write)
 {
@@ -259,7 +259,7 @@ static void clocks_add_reader(struct clocks_range *r, const struct clocks_op *op
 }
 
 static void clocks_access(const struct clocks_op *op, const struct clocks_time *time,
-                          struct clocks_piece *p, size_t from, size_t to, bool is_write)
+                          struct clocks_block *p, size_t from, size_t to, bool is_write)
 {
     const int first = clocks_split(p, from), end = clocks_split(p, to);
     for (int i = first; i < end; i++) {
@@ -294,7 +294,7 @@ static void clocks_operate(int stream, bool is_in_graph, struct emu_touch_op tou
     for (int is_write = 0; is_write < 2; is_write++)
         for (int i = 0; i < touched.n; i++) {
             const struct emu_touch_range *t = &touched.touch[i];
-            struct clocks_piece *p = t->is_write == is_write ? clocks_find(t->at) : NULL;
+            struct clocks_block *p = t->is_write == is_write ? clocks_find(t->at) : NULL;
             if (!p)
                 continue;
             size_t from = (size_t)(t->at - p->data), left = p->bytes - from;

@@ -6,7 +6,7 @@
 template <emu_mistake M> __global__ void sum_kernel(int *out, const int *in)
 {
     CUDA_SHARED(shared);
-    int *tile = (int *)shared, *part = tile + 256, t = (int)threadIdx.x, warp = t / 32,
+    int *tile = (int *)shared, *partial = tile + 256, t = (int)threadIdx.x, warp = t / 32,
         lane = t % 32;
     if constexpr (M == EMU_MISTAKE_EARLY_RETURN)
         if (t >= 200)
@@ -33,24 +33,24 @@ template <emu_mistake M> __global__ void sum_kernel(int *out, const int *in)
     }
     /* through shared memory rather than shuffles, to need __syncwarp */
     for (int step = 16; step > 0; step /= 2) {
-        part[t] = x;
+        partial[t] = x;
         if constexpr (M != EMU_MISTAKE_NO_WARP)
             __syncwarp();
-        x += part[t ^ step];
+        x += partial[t ^ step];
         __syncwarp();
     }
     if (lane == 0)
-        part[256 + warp] = x;
+        partial[256 + warp] = x;
     __syncthreads();
     if (t < 8)
-        part[256 + t] += 0;
+        partial[256 + t] += 0;
     if (t == 0) {
         int sum = 0;
         for (int i = 0; i < 8; i++)
-            sum += part[256 + i];
+            sum += partial[256 + i];
         out[blockIdx.x] = sum;
         if constexpr (M == EMU_MISTAKE_SHARED_END)
-            part[256 + 8] = 1;
+            partial[256 + 8] = 1;
     }
 }
 

@@ -41,13 +41,13 @@ static float round_to(int type, float x)
     return read_16(type, &half);
 }
 
-/* One head's part of a tensor: rows·cols numbers. */
-struct part {
+/* The matrix of one head of a tensor: rows·cols numbers. */
+struct matrix {
     float *x;
     int64_t rows, cols;
 };
 
-static void load(const struct tensor *t, struct part *p, int64_t b, int64_t h)
+static void load(const struct tensor *t, struct matrix *p, int64_t b, int64_t h)
 {
     for (int64_t i = 0; i < p->rows * p->cols; i++) {
         int64_t at = b * t->strides[0] + h * t->strides[1] + i / p->cols * t->strides[2] +
@@ -61,7 +61,7 @@ static void load(const struct tensor *t, struct part *p, int64_t b, int64_t h)
     }
 }
 
-static void store(const struct tensor *t, const struct part *p, int64_t b, int64_t h)
+static void store(const struct tensor *t, const struct matrix *p, int64_t b, int64_t h)
 {
     for (int64_t i = 0; i < p->rows * p->cols; i++) {
         int64_t at = b * t->strides[0] + h * t->strides[1] + i / p->cols * t->strides[2] +
@@ -74,12 +74,13 @@ static void store(const struct tensor *t, const struct part *p, int64_t b, int64
     }
 }
 
-static float value(const struct part *p, int64_t row, int64_t col)
+static float value(const struct matrix *p, int64_t row, int64_t col)
 {
     return p->x[(p->rows == 1 ? 0 : row) * p->cols + (p->cols == 1 ? 0 : col)];
 }
 
-static float pointwise(const struct step *s, const struct part *const *in, int64_t row, int64_t col)
+static float pointwise(const struct step *s, const struct matrix *const *in, int64_t row,
+                       int64_t col)
 {
     float x = value(in[0], row, col), y = s->in_n > 1 ? value(in[1], row, col) : 0;
     switch (s->mode) {
@@ -108,7 +109,7 @@ static float pointwise(const struct step *s, const struct part *const *in, int64
     }
 }
 
-static float reduced(const struct step *s, const struct part *in, int64_t row)
+static float reduced(const struct step *s, const struct matrix *in, int64_t row)
 {
     float sum = s->mode == DNN_REDUCE_TENSOR_MAX ? -INFINITY : 0;
     for (int64_t i = 0; i < in->cols; i++) {
@@ -118,7 +119,8 @@ static float reduced(const struct step *s, const struct part *in, int64_t row)
     return sum;
 }
 
-static float product(const struct part *a, const struct part *b, int64_t row, int64_t col, int type)
+static float product(const struct matrix *a, const struct matrix *b, int64_t row, int64_t col,
+                     int type)
 {
     float sum = 0;
     for (int64_t i = 0; i < a->cols; i++)
@@ -127,12 +129,12 @@ static float product(const struct part *a, const struct part *b, int64_t row, in
 }
 
 /* Adds a head to the sum of its group. The sum is rounded when it is stored. */
-static void add_head(const struct job *j, const struct step *s, struct part *parts, int64_t h)
+static void add_head(const struct job *j, const struct step *s, struct matrix *matrices, int64_t h)
 {
-    struct part *out = &parts[s->out];
+    struct matrix *out = &matrices[s->out];
     int64_t group = j->tensor[s->in[0]].dims[1] / j->tensor[s->out].dims[1];
     for (int64_t i = 0; i < out->rows * out->cols; i++)
-        out->x[i] = (h % group == 0 ? 0 : out->x[i]) + parts[s->in[0]].x[i];
+        out->x[i] = (h % group == 0 ? 0 : out->x[i]) + matrices[s->in[0]].x[i];
 }
 
 static bool is_of_heads(const struct job *j, const struct step *s)
@@ -140,12 +142,12 @@ static bool is_of_heads(const struct job *j, const struct step *s)
     return s->type == OR && j->tensor[s->out].dims[1] < j->tensor[s->in[0]].dims[1];
 }
 
-static void do_step(const struct job *j, const struct step *s, struct part *parts)
+static void do_step(const struct job *j, const struct step *s, struct matrix *matrices)
 {
-    struct part *out = &parts[s->out];
-    const struct part *in[3];
+    struct matrix *out = &matrices[s->out];
+    const struct matrix *in[3];
     for (int i = 0; i < s->in_n; i++)
-        in[i] = &parts[s->in[i]];
+        in[i] = &matrices[s->in[i]];
     for (int64_t i = 0; i < out->rows * out->cols; i++) {
         int64_t row = i / out->cols, col = i % out->cols;
         float x = s->type == OM   ? product(in[0], in[1], row, col, j->tensor[s->in[1]].type)
@@ -158,19 +160,20 @@ static void do_step(const struct job *j, const struct step *s, struct part *part
 
 /* A tensor with fewer heads than heads_n is read, or written, for a group of heads that follow each
  * other. */
-static void do_head(const struct job *j, struct part *parts, int64_t b, int64_t h, int64_t heads_n)
+static void do_head(const struct job *j, struct matrix *matrices, int64_t b, int64_t h,
+                    int64_t heads_n)
 {
     for (int i = 0; i < j->tensors_n; i++)
         if (!j->tensor[i].is_out && !j->tensor[i].is_virtual)
-            load(&j->tensor[i], &parts[i], b, h * j->tensor[i].dims[1] / heads_n);
+            load(&j->tensor[i], &matrices[i], b, h * j->tensor[i].dims[1] / heads_n);
     for (int i = 0; i < j->steps_n; i++)
         if (is_of_heads(j, &j->step[i]))
-            add_head(j, &j->step[i], parts, h);
+            add_head(j, &j->step[i], matrices, h);
         else
-            do_step(j, &j->step[i], parts);
+            do_step(j, &j->step[i], matrices);
     for (int i = 0; i < j->tensors_n; i++)
         if (j->tensor[i].is_out && !j->tensor[i].is_virtual)
-            store(&j->tensor[i], &parts[i], b, h * j->tensor[i].dims[1] / heads_n);
+            store(&j->tensor[i], &matrices[i], b, h * j->tensor[i].dims[1] / heads_n);
 }
 
 /* Notes the stored elements of a tensor: whole rows where they are dense. */
@@ -199,16 +202,16 @@ int fake_cudnn_run(void *arg)
     const struct job *j = arg;
     if (fake_cudnn_touch)
         touch_all(j);
-    struct part parts[TENSORS_MAX];
+    struct matrix matrices[TENSORS_MAX];
     const int64_t *all = j->tensor[j->step[j->steps_n - 1].out].dims;
     memset(j->workspace, 0xff, (size_t)j->workspace_bytes); /* it is all the plan's */
     for (int i = 0; i < j->tensors_n; i++) {
-        parts[i] = (struct part){.rows = j->tensor[i].dims[2], .cols = j->tensor[i].dims[3]};
-        parts[i].x = malloc((size_t)(parts[i].rows * parts[i].cols) * sizeof(float));
+        matrices[i] = (struct matrix){.rows = j->tensor[i].dims[2], .cols = j->tensor[i].dims[3]};
+        matrices[i].x = malloc((size_t)(matrices[i].rows * matrices[i].cols) * sizeof(float));
     }
     for (int64_t bh = 0; bh < all[0] * all[1]; bh++)
-        do_head(j, parts, bh / all[1], bh % all[1], all[1]);
+        do_head(j, matrices, bh / all[1], bh % all[1], all[1]);
     for (int i = 0; i < j->tensors_n; i++)
-        free(parts[i].x);
+        free(matrices[i].x);
     return 0;
 }

@@ -24,12 +24,12 @@
 
 #include "tests/cuda/clocks.h"
 
-#define RUNTIME_PIECES 256
+#define RUNTIME_BLOCKS 256
 #define RUNTIME_SPACE ((size_t)1 << 40)
 #define RUNTIME_DEFERRED 4096
 #define RUNTIME_CALLS 40
 
-struct runtime_piece {
+struct runtime_block {
     char *data;
     size_t bytes;
     int is_fresh; /* zero and never touched: to zero it would only take memory */
@@ -69,10 +69,10 @@ struct runtime_late {
     uint32_t at;
 };
 static struct {
-    char *space; /* of all pieces, by address */
-    struct runtime_piece piece[RUNTIME_PIECES];
+    char *space; /* of all blocks, by address */
+    struct runtime_block block[RUNTIME_BLOCKS];
     struct runtime_late deferred[RUNTIME_DEFERRED];
-    struct runtime_piece pinned[RUNTIME_PIECES];
+    struct runtime_block pinned[RUNTIME_BLOCKS];
     struct runtime_late *out;     /* on their way to the host */
     int pinned_n, out_n, settled; /* settled: how often */
     int clock;                    /* of the stream that runs an operation */
@@ -81,7 +81,7 @@ static struct {
     int launches_before_wait; /* of graphs, so far, when the host last waited for an event */
     size_t nodes_after_event; /* of the graph last launched, behind its event's node */
     int sm_count;             /* of each device */
-    int pieces_n, deferred_n, devices_n, major, driver, events_n, streams_n, graphs_n;
+    int blocks_n, deferred_n, devices_n, major, driver, events_n, streams_n, graphs_n;
     int in_graph;                 /* what comes to the device is a graph's */
     int launched, launched_graph; /* so far: kernels and products one by one; nodes of graphs */
     int priority;                 /* of the stream that was opened last */
@@ -151,16 +151,16 @@ static cudaError_t runtime_call(const char *name)
             return runtime_error_;                       \
     } while (0)
 
-/* Pieces lie one behind the other, so that one call opens many. */
+/* Blocks lie one behind the other, so that one call opens many. */
 static void runtime_protect(int how)
 {
-    for (int i = 0, next; i < runtime.pieces_n; i = next) {
-        size_t bytes = runtime.piece[i].bytes;
+    for (int i = 0, next; i < runtime.blocks_n; i = next) {
+        size_t bytes = runtime.block[i].bytes;
         for (next = i + 1;
-             next < runtime.pieces_n && runtime.piece[next].data == runtime.piece[i].data + bytes;
+             next < runtime.blocks_n && runtime.block[next].data == runtime.block[i].data + bytes;
              next++)
-            bytes += runtime.piece[next].bytes;
-        if (mprotect(runtime.piece[i].data, bytes, how) != 0)
+            bytes += runtime.block[next].bytes;
+        if (mprotect(runtime.block[i].data, bytes, how) != 0)
             abort();
     }
 }
@@ -204,16 +204,16 @@ static int runtime_copy_now(void *arg)
     return 0;
 }
 
-static int runtime_is_in(const struct runtime_piece *piece, int n, const void *p)
+static int runtime_is_in(const struct runtime_block *block, int n, const void *p)
 {
     for (int i = 0; i < n; i++)
-        if ((uintptr_t)p - (uintptr_t)piece[i].data < piece[i].bytes)
+        if ((uintptr_t)p - (uintptr_t)block[i].data < block[i].bytes)
             return 1;
     return 0;
 }
-static int runtime_is_piece(const void *p)
+static int runtime_is_block(const void *p)
 {
-    return runtime_is_in(runtime.piece, runtime.pieces_n, p);
+    return runtime_is_in(runtime.block, runtime.blocks_n, p);
 }
 static int runtime_is_pinned(const void *p)
 {
@@ -252,9 +252,9 @@ static void runtime_settle(void)
     for (int i = 0; i < runtime.deferred_n; i++) {
         const struct runtime_late *d = &runtime.deferred[i];
         const char *src = d->copy.src;
-        if (src && !runtime_is_piece(src))
+        if (src && !runtime_is_block(src))
             runtime_hand_over(src, src + d->copy.bytes);
-        if (src && !runtime_is_piece(d->copy.dst))
+        if (src && !runtime_is_block(d->copy.dst))
             runtime_send_out(&d->copy, d->clock, d->at);
         else
             runtime_move(&d->copy);
@@ -388,22 +388,22 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
     RUNTIME_ONE();
     RUNTIME_CALL("cudaMalloc");
     RUNTIME_FORBIDDEN();
-    if (bytes > runtime.free_bytes || runtime.pieces_n == RUNTIME_PIECES)
+    if (bytes > runtime.free_bytes || runtime.blocks_n == RUNTIME_BLOCKS)
         return runtime_mine.last = cudaErrorMemoryAllocation;
     if (runtime.space == NULL) {
         runtime.space = runtime_nothing(NULL, RUNTIME_SPACE);
         emu_touch_begin(runtime.space, RUNTIME_SPACE);
     }
-    const struct runtime_piece *last =
-        runtime.pieces_n > 0 ? &runtime.piece[runtime.pieces_n - 1] : NULL;
-    struct runtime_piece *p = &runtime.piece[runtime.pieces_n++];
+    const struct runtime_block *last =
+        runtime.blocks_n > 0 ? &runtime.block[runtime.blocks_n - 1] : NULL;
+    struct runtime_block *p = &runtime.block[runtime.blocks_n++];
     p->bytes = (bytes + 4095) / 4096 * 4096;
     /* never where something was freed before the last one */
     p->data = last ? last->data + last->bytes : runtime.space;
     if (p->data + p->bytes > runtime.space + RUNTIME_SPACE)
         abort();
     p->is_fresh = 1;
-    clocks_add_piece(p->data, bytes, "device memory");
+    clocks_add_block(p->data, bytes, "device memory");
     *out = p->data;
     return cudaSuccess;
 }
@@ -413,13 +413,13 @@ cudaError_t cudaFree(void *data)
     RUNTIME_FORBIDDEN();
     clocks_host_waited_all();
     runtime_host_waited();
-    for (int i = 0; i < runtime.pieces_n; i++)
-        if (runtime.piece[i].data == data) {
-            clocks_drop_piece(data);
-            runtime_nothing(data, runtime.piece[i].bytes);
-            runtime.pieces_n--;
-            memmove(&runtime.piece[i], &runtime.piece[i + 1],
-                    (size_t)(runtime.pieces_n - i) * sizeof *runtime.piece);
+    for (int i = 0; i < runtime.blocks_n; i++)
+        if (runtime.block[i].data == data) {
+            clocks_drop_block(data);
+            runtime_nothing(data, runtime.block[i].bytes);
+            runtime.blocks_n--;
+            memmove(&runtime.block[i], &runtime.block[i + 1],
+                    (size_t)(runtime.blocks_n - i) * sizeof *runtime.block);
             return cudaSuccess;
         }
     abort();
@@ -430,13 +430,13 @@ cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags)
     (void)flags;
     RUNTIME_CALL("cudaHostAlloc");
     RUNTIME_FORBIDDEN();
-    if (runtime.pinned_n == RUNTIME_PIECES)
+    if (runtime.pinned_n == RUNTIME_BLOCKS)
         abort();
     *out = malloc(bytes);
     if (!*out)
         return cudaErrorMemoryAllocation;
-    runtime.pinned[runtime.pinned_n++] = (struct runtime_piece){.data = *out, .bytes = bytes};
-    clocks_add_piece(*out, bytes, "pinned memory");
+    runtime.pinned[runtime.pinned_n++] = (struct runtime_block){.data = *out, .bytes = bytes};
+    clocks_add_block(*out, bytes, "pinned memory");
     return cudaSuccess;
 }
 cudaError_t cudaFreeHost(void *data)
@@ -447,7 +447,7 @@ cudaError_t cudaFreeHost(void *data)
     runtime_host_waited();
     for (int i = 0; i < runtime.pinned_n; i++)
         if (runtime.pinned[i].data == data) {
-            clocks_drop_piece(data);
+            clocks_drop_block(data);
             runtime.pinned[i] = runtime.pinned[--runtime.pinned_n];
             free(data);
             return cudaSuccess;
@@ -461,10 +461,10 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaM
     (void)kind;
     RUNTIME_CALL("cudaMemcpyAsync");
     if (runtime_mine.captured && stream == runtime_mine.captured) {
-        if (runtime_is_pinned(dst) && runtime_is_piece(src))
+        if (runtime_is_pinned(dst) && runtime_is_block(src))
             return runtime_keep(runtime_read, &(struct runtime_copy){dst, src, bytes, 0},
                                 sizeof(struct runtime_copy));
-        if (!runtime_is_piece(dst) || !runtime_is_piece(src))
+        if (!runtime_is_block(dst) || !runtime_is_block(src))
             return runtime_forbidden(); /* what the host gives would be given once */
         return runtime_keep(runtime_copy_now, &(struct runtime_copy){dst, src, bytes, 0},
                             sizeof(struct runtime_copy));
@@ -478,9 +478,9 @@ cudaError_t cudaMemsetAsync(void *dst, int byte, size_t bytes, cudaStream_t stre
     if (runtime_mine.captured && stream == runtime_mine.captured)
         return runtime_keep(runtime_copy_now, &(struct runtime_copy){dst, NULL, bytes, byte},
                             sizeof(struct runtime_copy));
-    for (int i = 0; i < runtime.pieces_n; i++)
-        if (dst == runtime.piece[i].data && byte == 0 && runtime.piece[i].is_fresh) {
-            runtime.piece[i].is_fresh = 0;
+    for (int i = 0; i < runtime.blocks_n; i++)
+        if (dst == runtime.block[i].data && byte == 0 && runtime.block[i].is_fresh) {
+            runtime.block[i].is_fresh = 0;
             runtime_touch_copy(&(struct runtime_copy){dst, NULL, bytes, byte});
             runtime_operate(stream);
             return cudaSuccess;

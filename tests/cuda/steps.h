@@ -40,14 +40,14 @@ static inline void steps_fill(struct batch *b, int64_t step_i, uint32_t vocab)
         b->host.starts[i] = i, b->host.ends[i] = i + 1;
 }
 
-/* steps_state — every part, one behind the other; the caller frees. *n_out: all their elements. */
+/* steps_state — every array, one behind the other; the caller frees. *n_out: all their elements. */
 static inline float *steps_state(struct step *step, int64_t *n_out)
 {
     int64_t elems = step_whole_table(step)->total_elems;
-    float *state = kt_floats(elems * step_parts(step), KT_ONES, 0);
-    for (int part = 0; part < step_parts(step); part++)
-        kt_ok(state_read(step_state(step), part, 0, elems, state + part * elems));
-    *n_out = elems * step_parts(step);
+    float *state = kt_floats(elems * step_arrays(step), KT_ONES, 0);
+    for (int array = 0; array < step_arrays(step); array++)
+        kt_ok(state_read(step_state(step), array, 0, elems, state + array * elems));
+    *n_out = elems * step_arrays(step);
     return state;
 }
 

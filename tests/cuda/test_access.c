@@ -261,21 +261,21 @@ TEST(xent)
     RUN_END(qa_xent, a);
 }
 
-TEST(xent_in_parts)
+TEST(xent_in_shards)
 {
     const int64_t n = 4, v_n = 25128, stride = 25152;
     EACH_DTYPE(t)
     {
-        struct run r = run_begin("xent_part");
-        struct xent_part a = {OUT("stats", 3 * n, DTYPE_F32),
-                              IN("logits", n * stride, *t),
-                              IN("targets", n, DTYPE_I32),
-                              n,
-                              v_n,
-                              v_n,
-                              stride};
+        struct run r = run_begin("xent_shard");
+        struct xent_shard a = {OUT("stats", 3 * n, DTYPE_F32),
+                               IN("logits", n * stride, *t),
+                               IN("targets", n, DTYPE_I32),
+                               n,
+                               v_n,
+                               v_n,
+                               stride};
         set_tokens(a.targets, n, 2 * v_n);
-        RUN_END(xent_part, a);
+        RUN_END(xent_shard, a);
         r = run_begin("xent_join");
         struct xent_join j = {.logits = IN("logits", n * stride, *t),
                               .losses = OUT("losses", n, DTYPE_F32),
@@ -285,7 +285,7 @@ TEST(xent_in_parts)
                               .v_first = v_n,
                               .v_n = v_n,
                               .stride = stride,
-                              .parts = 2,
+                              .shards = 2,
                               .want_grad = true};
         set_tokens(j.targets, n, 2 * v_n);
         RUN_END(xent_join, j);

@@ -271,10 +271,10 @@ TEST(own_attention)
     for (int i = 0; i < 2; i++) {
         const enum dtype t = dtypes[i];
         attend_own(t, 24, 70, 0.1f, true, (struct attention_runs){{3, 50}, {21, 13}});
-        const int64_t part = t == DTYPE_F32 ? 64 : 128, keys = 4 * part;
+        const int64_t chunk = t == DTYPE_F32 ? 64 : 128, keys = 4 * chunk;
         const struct attention_runs all = {{0, 0}, {keys, 0}},
-                                    first = {{0, 3 * part}, {part, part}},
-                                    second = {{part, 2 * part}, {part, part}};
+                                    first = {{0, 3 * chunk}, {chunk, chunk}},
+                                    second = {{chunk, 2 * chunk}, {chunk, chunk}};
         double whole = (double)attend_own(t, 64, keys, 0, false, all),
                a = (double)attend_own(t, 64, keys, 0, false, first) / whole,
                b = (double)attend_own(t, 64, keys, 0, false, second) / whole;

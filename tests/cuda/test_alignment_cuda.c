@@ -60,7 +60,7 @@ static void look(struct lint *l, enum op_kind op, const struct blas_form *form)
         complain(l, op, s, "an address");
 }
 
-/* look_at_vocabulary — the product of the rank's part of the vocabulary, by its width. */
+/* look_at_vocabulary — the product of the rank's shard of the vocabulary, by its width. */
 static void look_at_vocabulary(struct lint *l, enum op_kind op, const struct blas_shape *s,
                                int64_t out, int64_t stride)
 {

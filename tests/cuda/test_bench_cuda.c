@@ -31,7 +31,7 @@ static void output(const char *only)
     for (rows_n = 0; rows_n < ROWS && fgets(rows[rows_n], sizeof *rows, file);)
         rows_n += rows[rows_n][0] != '#';
     fclose(file);
-    assert_int_equal(runtime.pieces_n + runtime.events_n + runtime.streams_n, 0);
+    assert_int_equal(runtime.blocks_n + runtime.events_n + runtime.streams_n, 0);
 }
 
 static bool has_row(const char *name)

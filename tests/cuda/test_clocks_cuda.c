@@ -75,7 +75,7 @@ static void close_rig(struct rig *rig)
     for (int i = 0; i < 3; i++)
         dev_stream_close(rig->s[i]);
     dev_close(rig->dev);
-    assert_int_equal(runtime.pieces_n + runtime.pinned_n + clocks.pieces_n, 0);
+    assert_int_equal(runtime.blocks_n + runtime.pinned_n + clocks.blocks_n, 0);
     clocks.is_kept = false;
 }
 
@@ -202,11 +202,11 @@ TEST(attention_needs_a_wait)
                                         .h = H,
                                         .hk = H,
                                         .d = D};
-            for (int part = 0; part < 3; part++) { /* queries, keys, values */
+            for (int matrix = 0; matrix < 3; matrix++) { /* queries, keys, values */
                 kt_ok(dev_op(rig.dev)->attention_fwd(rig.s[0], a));
                 if (waits)
                     kt_ok(dev_stream_wait_stream(rig.s[1], rig.s[0]));
-                kt_ok(dev_fill(rig.s[1], (char *)qkv + part * C * 2, 0, 2));
+                kt_ok(dev_fill(rig.s[1], (char *)qkv + matrix * C * 2, 0, 2));
                 if (!waits)
                     EXPECT_RACE(kernels[i], "reads, and", "cudaMemsetAsync");
                 sync_all(&rig);

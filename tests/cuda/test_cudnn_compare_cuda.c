@@ -44,7 +44,7 @@ TEST(both_agree)
     const char *text = output_of(compare_sides);
     if (status != 0 || strstr(text, "not ok") || !strstr(text, "ok 5 - attention_bwd dv"))
         fail_msg("status %d: %s", status, text);
-    assert_int_equal(runtime.pieces_n + runtime.streams_n, 0);
+    assert_int_equal(runtime.blocks_n + runtime.streams_n, 0);
 }
 
 /* One head of one sample is left out of the keys' gradients. */

@@ -161,7 +161,7 @@ TEST(copies_and_fills)
     dev_stream_close(s);
     dev_stream_close(other);
     dev_close(dev);
-    assert_int_equal(runtime.pieces_n + runtime.events_n + runtime.streams_n, 0);
+    assert_int_equal(runtime.blocks_n + runtime.events_n + runtime.streams_n, 0);
 }
 
 /* Many small copies to the device share slots: the host does not wait for the first of them, nor
@@ -172,14 +172,14 @@ TEST(small_copies_do_not_wait)
     struct dev *dev = open_device();
     struct stream *s = NULL;
     void *data = NULL;
-    char *back = malloc((size_t)N * TURNS), part[N], old[2] = {1, 1};
+    char *back = malloc((size_t)N * TURNS), chunk[N], old[2] = {1, 1};
     kt_ok(dev_stream_open(dev, &s));
     kt_ok(dev_alloc(dev, (size_t)N * TURNS, &data));
     for (int round = 0; round < 4; round++) { /* 12 MB in all */
         const int waits = *runtime_calls("cudaEventSynchronize");
         for (int i = 0; i < TURNS; i++) {
-            memset(part, round + i, sizeof part);
-            kt_ok(dev_copy(s, (char *)data + (size_t)i * N, part, sizeof part));
+            memset(chunk, round + i, sizeof chunk);
+            kt_ok(dev_copy(s, (char *)data + (size_t)i * N, chunk, sizeof chunk));
             if (i == TURNS / 2)
                 kt_ok(dev_copy(s, &old[round % 2], (char *)data + (size_t)(TURNS / 2 + 1) * N, 1));
         }
@@ -302,7 +302,7 @@ TEST(every_call_fails_once)
             if (s)
                 dev_stream_close(s);
             dev_close(dev);
-            assert_int_equal(runtime.pieces_n + runtime.events_n + runtime.streams_n, 0);
+            assert_int_equal(runtime.blocks_n + runtime.events_n + runtime.streams_n, 0);
         }
 }
 
@@ -332,7 +332,7 @@ TEST(streams_take_what_they_use)
     dev_stream_close(copies);
     dev_stream_close(s);
     dev_close(dev);
-    assert_int_equal(runtime.pieces_n + runtime.events_n + runtime.streams_n, 0);
+    assert_int_equal(runtime.blocks_n + runtime.events_n + runtime.streams_n, 0);
 }
 
 /* ---- libraries ---- */

@@ -110,7 +110,7 @@ static struct outcome compare(struct way way)
     kt_free(eager.state);
     kt_free(graphs.state);
     dev_close(dev);
-    assert_int_equal(runtime.graphs_n + runtime.pieces_n + runtime.events_n + runtime.streams_n, 0);
+    assert_int_equal(runtime.graphs_n + runtime.blocks_n + runtime.events_n + runtime.streams_n, 0);
     return graphs;
 }
 
@@ -274,7 +274,7 @@ static void run_way(void *arg)
     struct dev *dev = open_device();
     run->out = train(dev, &run->way);
     dev_close(dev);
-    assert_int_equal(runtime.graphs_n + runtime.pieces_n + runtime.events_n + runtime.streams_n, 0);
+    assert_int_equal(runtime.graphs_n + runtime.blocks_n + runtime.events_n + runtime.streams_n, 0);
 }
 
 TEST(the_log_names_the_way)
@@ -340,7 +340,7 @@ TEST(a_fault_is_a_fault)
     step_close(step);
     batch_free(&b);
     dev_close(dev);
-    assert_int_equal(runtime.graphs_n + runtime.pieces_n + runtime.events_n + runtime.streams_n, 0);
+    assert_int_equal(runtime.graphs_n + runtime.blocks_n + runtime.events_n + runtime.streams_n, 0);
 }
 
 /* ---- a stream that records ---- */
@@ -353,7 +353,7 @@ static int byte_of(struct stream *s, const void *data)
     return byte;
 }
 
-/* launches_of — n pieces of work, of its own for each kind: how many graphs were launched. */
+/* launches_of — n operations, of its own for each kind: how many graphs were launched. */
 static int launches_of(struct stream *s, void *a, void *b, int kind, int n)
 {
     int launches = *runtime_calls("cudaGraphLaunch");
@@ -409,7 +409,7 @@ TEST(recorded_work_keeps_its_order)
                                : dev_flush(s));
             assert_int_equal(byte_of(i % 4 == 3 ? s : other, (char *)b + i - 1), i);
         }
-    for (int turn = 0; turn < 3; turn++) /* few pieces are no graph */
+    for (int turn = 0; turn < 3; turn++) /* few operations are no graph */
         assert_int_equal(launches_of(s, a, b, 0, 2), 0);
     for (int turn = 0; turn < 2; turn++) /* more work than is kept: what was begun last stays */
         for (int i = 0; i < 5; i++)
@@ -423,7 +423,7 @@ TEST(recorded_work_keeps_its_order)
     dev_stream_close(s);
     dev_stream_close(other);
     dev_close(dev);
-    assert_int_equal(runtime.graphs_n + runtime.pieces_n + runtime.events_n + runtime.streams_n, 0);
+    assert_int_equal(runtime.graphs_n + runtime.blocks_n + runtime.events_n + runtime.streams_n, 0);
 }
 
 /* An event behind a list is recorded behind its graph; work that is recorded after it makes it a
@@ -460,7 +460,7 @@ TEST(events_have_their_place)
     dev_free(dev, a, 8192);
     dev_free(dev, b, 8192);
     dev_close(dev);
-    assert_int_equal(runtime.graphs_n + runtime.pieces_n + runtime.events_n + runtime.streams_n, 0);
+    assert_int_equal(runtime.graphs_n + runtime.blocks_n + runtime.events_n + runtime.streams_n, 0);
 }
 
 /* The tests' runtime is as strict as CUDA: else what is above would prove little. */

@@ -290,34 +290,34 @@ static void losses(struct set *s, enum dtype t, int64_t n, int64_t v)
     done(s);
 }
 
-/* Of a vocabulary in two parts, one; targets lie in both. */
-static void losses_of_parts(struct set *s, enum dtype t, int64_t n, int64_t v)
+/* Of a vocabulary in two shards, one; targets lie in both. */
+static void losses_of_shards(struct set *s, enum dtype t, int64_t n, int64_t v)
 {
     struct cuda cuda = emulated_cuda();
     int32_t targets[8] = {0, 1, -1, 3, 2, 1, 0, 2};
     struct pair *x = add(s, t, n * (v + 3), 3), *l = add(s, DTYPE_F32, n, 1),
                 *stats = add(s, DTYPE_F32, 6 * n, 1);
-    struct xent_part part = {stats->half, x->half, kt_i32(targets), n, 2, v, v + 3};
+    struct xent_shard shard = {stats->half, x->half, kt_i32(targets), n, 2, v, v + 3};
     struct xent_join join = {.logits = x->half,
                              .losses = l->half,
                              .stats = stats->half,
-                             .targets = part.targets,
+                             .targets = shard.targets,
                              .n = n,
                              .v_first = 2,
                              .v_n = v,
                              .stride = v + 3,
-                             .parts = 2,
+                             .shards = 2,
                              .scale = 0.5f,
                              .want_grad = true};
     for (int64_t i = 3 * n; i < 6 * n; i++) /* sums are positive */
         ((float *)stats->half.data)[i] = stats->truth[i] = fabsf(stats->truth[i]);
-    ran(xent_part_cuda(&cuda, &part));
+    ran(xent_shard_cuda(&cuda, &shard));
     ran(xent_join_cuda(&cuda, &join));
-    part.stats = truth(stats), part.logits = truth(x);
+    shard.stats = truth(stats), shard.logits = truth(x);
     join.stats = truth(stats), join.logits = truth(x), join.losses = truth(l);
-    PLAIN(xent_part, &part);
+    PLAIN(xent_shard, &shard);
     PLAIN(xent_join, &join);
-    near("xent_part stats", stats, 1e-11);
+    near("xent_shard stats", stats, 1e-11);
     near("xent_join dlogits", x, limit_of(t));
     near("xent_join losses", l, 1e-11);
     done(s);
@@ -374,8 +374,8 @@ TEST(all_match_plain)
             capped(&s, (enum dtype)t, 5, 5003);
             losses(&s, (enum dtype)t, 8, 1000);
             losses(&s, (enum dtype)t, 5, 5003);
-            losses_of_parts(&s, (enum dtype)t, 8, 1000);
-            losses_of_parts(&s, (enum dtype)t, 5, 5003);
+            losses_of_shards(&s, (enum dtype)t, 8, 1000);
+            losses_of_shards(&s, (enum dtype)t, 5, 5003);
             branches(&s, (enum dtype)t, 7, 48);
             branches(&s, (enum dtype)t, 9, 33);
         }

@@ -242,16 +242,16 @@ static int64_t room_is_zero(struct dev *dev, const struct way *way, const struct
 {
     struct step *step = open_step(dev, way);
     const struct param_table *t = step_whole_table(step);
-    const int parts = step_parts(step);
+    const int arrays = step_arrays(step);
     int64_t room = 0;
-    for (int part = 0; part < parts; part++)
+    for (int array = 0; array < arrays; array++)
         for (int i = 0; i < t->params_n; i++)
             for (int64_t k = t->param[i].elems; k < t->param[i].room_elems; k++, room++)
-                if (out->state[part * t->total_elems + t->param[i].offset + k] != 0)
-                    fail_msg("part %d of %s: element %lld of the room is not zero", part,
+                if (out->state[array * t->total_elems + t->param[i].offset + k] != 0)
+                    fail_msg("array %d of %s: element %lld of the room is not zero", array,
                              t->param[i].name, (long long)k);
     step_close(step);
-    return room / parts;
+    return room / arrays;
 }
 
 /* With weight decay and several micro-batches the rows of zeros stay zero, and losses, parameters

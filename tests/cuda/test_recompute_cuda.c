@@ -14,7 +14,7 @@
 #define LAYERS 2
 
 struct outcome {
-    float *state; /* all parts */
+    float *state; /* all arrays */
     int64_t elems, activations;
     double results[STEPS][2]; /* loss, norm */
 };

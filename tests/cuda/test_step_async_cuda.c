@@ -21,7 +21,7 @@ struct way {
 };
 
 struct outcome {
-    float *state; /* all parts */
+    float *state; /* all arrays */
     int64_t elems;
     double results[STEPS][2]; /* loss, norm */
     struct step_loss_scale scale;

@@ -147,8 +147,8 @@ TEST(resumes_to_the_same_bits)
         float *want = steps_state(a.step, &all);
         end(&a);
         begin(&b, &ways[k]);
-        for (int part = 0; part < 3; part++)
-            kt_ok(state_write(step_state(b.step), part, 0, elems, half + part * elems));
+        for (int array = 0; array < 3; array++)
+            kt_ok(state_write(step_state(b.step), array, 0, elems, half + array * elems));
         step_loss_scale_set(b.step, scale);
         update(&b, 1);
         float *got = steps_state(b.step, &all);

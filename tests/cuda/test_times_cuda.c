@@ -83,7 +83,7 @@ static struct outcome train(int64_t steps, bool is_timed, int64_t batch_samples)
     batch_free(&b);
     step_close(step);
     dev_close(dev);
-    assert_int_equal(runtime.pieces_n + runtime.events_n + runtime.streams_n, 0);
+    assert_int_equal(runtime.blocks_n + runtime.events_n + runtime.streams_n, 0);
     return out;
 }
 
@@ -192,7 +192,7 @@ TEST(many_operations_in_a_step)
     dev_close(dev);
     assert_true(find("gelu_fwd", "100,fp32")->calls == N);
     assert_true(find("gelu_fwd", "100,fp32")->ms == N);
-    assert_int_equal(runtime.pieces_n + runtime.events_n + runtime.streams_n, 0);
+    assert_int_equal(runtime.blocks_n + runtime.events_n + runtime.streams_n, 0);
 }
 
 /* An event that fails is an error of the operation, with its status; nothing leaks. */
@@ -216,7 +216,7 @@ TEST(a_failing_event_is_reported)
         dev_stream_close(s);
         dev_free(dev, data, 400);
         dev_close(dev);
-        assert_int_equal(runtime.pieces_n + runtime.events_n + runtime.streams_n, 0);
+        assert_int_equal(runtime.blocks_n + runtime.events_n + runtime.streams_n, 0);
     }
 }
 

@@ -23,39 +23,39 @@ static void open_rig(struct rig *r, enum dtype dtype, const char *name, int64_t 
 static void close_rig(struct rig *r)
 {
     rig_close(r);
-    assert_int_equal(runtime.pieces_n + runtime.events_n + runtime.streams_n, 0);
+    assert_int_equal(runtime.blocks_n + runtime.events_n + runtime.streams_n, 0);
 }
 
 TEST(resumes_from_a_checkpoint)
 {
     for (int dtype = DTYPE_F32; dtype <= DTYPE_F16; dtype++) {
         struct rig r;
-        char whole[32], parts[32];
+        char whole[32], resumed[32];
         text_format(whole, sizeof whole, "whole-%d", dtype);
-        text_format(parts, sizeof parts, "parts-%d", dtype);
+        text_format(resumed, sizeof resumed, "parts-%d", dtype);
         open_rig(&r, (enum dtype)dtype, whole, 5);
         kt_ok(trainer_run(&r.config));
         struct board_worker want = rig_last(&r);
         assert_int_equal(want.checkpoint.step, 5);
         close_rig(&r);
         for (int64_t steps = 2; steps <= 5; steps += 3) {
-            open_rig(&r, (enum dtype)dtype, parts, steps);
+            open_rig(&r, (enum dtype)dtype, resumed, steps);
             kt_ok(trainer_run(&r.config));
             assert_int_equal(rig_last(&r).checkpoint.step, steps);
             if (steps == 5)
                 assert_int_equal(rig_last(&r).step_ms_n, 3);
             close_rig(&r);
         }
-        open_rig(&r, (enum dtype)dtype, parts, 5);
+        open_rig(&r, (enum dtype)dtype, resumed, 5);
         struct ckpt *a = NULL, *b = NULL;
         kt_ok(ckpt_open_newest(r.dir, NULL, &a));
         text_format(r.dir, sizeof r.dir, "%s/%s", harness_tmpdir(), whole);
         kt_ok(ckpt_open_newest(r.dir, NULL, &b));
         float x[640], y[640];
-        for (int part = 0; part < 3; part++) {
+        for (int array = 0; array < 3; array++) {
             static const char *const names[] = {"model", "optim_m", "optim_v"};
-            kt_ok(ckpt_range(a, names[part], "wte.weight", 0, 640, x));
-            kt_ok(ckpt_range(b, names[part], "wte.weight", 0, 640, y));
+            kt_ok(ckpt_range(a, names[array], "wte.weight", 0, 640, x));
+            kt_ok(ckpt_range(b, names[array], "wte.weight", 0, 640, y));
             assert_memory_equal(x, y, sizeof x);
         }
         assert_int_equal(ckpt_meta(a)->loss_scale, dtype == DTYPE_F16 ? 65536 : 0);

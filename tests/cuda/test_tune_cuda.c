@@ -85,7 +85,7 @@ TEST(entries_name_the_fastest)
         assert_int_equal(number_of(&found), FASTEST);
     }
     assert_true(entries > 15);
-    assert_int_equal(runtime.pieces_n + runtime.streams_n, 0);
+    assert_int_equal(runtime.blocks_n + runtime.streams_n, 0);
 }
 
 TEST(a_file_is_needed)

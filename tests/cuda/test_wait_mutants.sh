@@ -25,7 +25,7 @@ a chunk takes a buffer that is still copied out|comm/core/staging|s/        TRY(
 a call does not wait for its copies in|comm/core/staging|s/        TRY(staging_sync(ctx, staging->in));/        ;/
 a call ends before its copies out|comm/core/staging|s/    return staging_sync(ctx, staging->out);/    return ST_OK;/
 no exchange waits for the stream|mesh/store/store|s/comm_wait_stream(s->c.comm, s->c.stream);/ST_OK;/
-parts of a tensor are gathered before they are computed|mesh/tensor_axis|/^static enum status gather(/,/^}/s/comm_wait_stream(comm, s)/dev_flush(s)/
+shards of a tensor are gathered before they are computed|mesh/tensor_axis|/^static enum status gather(/,/^}/s/comm_wait_stream(comm, s)/dev_flush(s)/
 an outgoing message does not wait for its rows|train/step/pipe_run|s/m->is_send ? m->made : copied/m->is_send ? NULL : copied/
 rows are received while the last ones are read|train/step/pipe_run|s/m->is_send ? m->made : copied/m->is_send ? m->made : NULL/
 ROWS

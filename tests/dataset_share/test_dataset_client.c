@@ -150,13 +150,13 @@ static void assert_file(const char *path, const uint8_t *bytes, size_t n)
     free(data);
 }
 
-static void kept_paths(const struct file_list *list, char a[700], char b[700], char part[700])
+static void kept_paths(const struct file_list *list, char a[700], char b[700], char partial[700])
 {
     char name[FILE_LIST_NAME_MAX];
     file_list_name(list, name);
     text_format(a, 700, "%s/from-node-0/%s/0/00000.bin", cache, name);
     text_format(b, 700, "%s/from-node-0/%s/1/00001.json", cache, name);
-    text_format(part, 700, "%s/from-node-0/%s/part-00000", cache, name);
+    text_format(partial, 700, "%s/from-node-0/%s/part-00000", cache, name);
 }
 
 TEST(data_arrive_complete_and_once)
@@ -164,10 +164,10 @@ TEST(data_arrive_complete_and_once)
     struct file_list list;
     struct text out = {0};
     enum file_list_state got;
-    char a[700], b[700], part[700], expected[2048];
+    char a[700], b[700], partial[700], expected[2048];
     int port = free_port();
     make_list(&list);
-    kept_paths(&list, a, b, part);
+    kept_paths(&list, a, b, partial);
     pid_t zero = serve(port, &list);
     assert_int_equal(bring(port, TOKEN, &out, &got), ST_OK);
     assert_int_equal(got, FILE_LIST_STATE_READY);
@@ -178,7 +178,7 @@ TEST(data_arrive_complete_and_once)
     assert_string_equal(out.data, expected);
     assert_file(a, bytes_a, SIZE_A);
     assert_file(b, bytes_b, SIZE_B);
-    assert_false(file_exists(part));
+    assert_false(file_exists(partial));
     /* Again: nothing is fetched; no chunk of node 0's files is requested. */
     struct stat before, after;
     stat(a, &before);
@@ -201,17 +201,17 @@ TEST(a_fetch_continues_after_a_break)
     struct file_list list;
     struct text out = {0};
     enum file_list_state got;
-    char a[700], b[700], part[700];
+    char a[700], b[700], partial[700];
     int port = free_port();
     make_list(&list);
-    kept_paths(&list, a, b, part);
+    kept_paths(&list, a, b, partial);
     unlink(a);
     pid_t zero = serve(port, &list);
     stop_at = (int64_t)(SIZE_B + 2 * FILE_LIST_CHUNK_BYTES); /* file b is complete */
     assert_int_equal(bring(port, TOKEN, &out, &got), ST_RETRY);
     stop_at = -1;
     assert_false(file_exists(a));
-    int64_t have = file_bytes(part);
+    int64_t have = file_bytes(partial);
     assert_in_range(have, FILE_LIST_CHUNK_BYTES, SIZE_A - 1);
     end_server(zero);
     zero = serve(port, &list); /* node 0 starts again, too */
@@ -221,7 +221,7 @@ TEST(a_fetch_continues_after_a_break)
     assert_file(a, bytes_a, SIZE_A);
     /* What arrived before the break was damaged on the disk: fetched again from the start. */
     unlink(a);
-    int fd = open(part, O_WRONLY | O_CREAT, 0600);
+    int fd = open(partial, O_WRONLY | O_CREAT, 0600);
     assert_int_equal(write(fd, path_a, 64), 64);
     assert_int_equal(ftruncate(fd, 2000000), 0);
     close(fd);

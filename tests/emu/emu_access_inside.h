@@ -22,7 +22,7 @@ struct access_cell {
     bool is_many; /* atomics of several threads that have not met */
 };
 
-/* A piece of memory. cells: one for each byte. read, written: sectors; seen: bits of them. */
+/* A block of memory. cells: one for each byte. read, written: sectors; seen: bits of them. */
 struct access_space {
     const char *name, *at;
     size_t bytes;

@@ -107,7 +107,7 @@ void emu_touch(const char *who, const void *at, size_t n, bool is_write)
 {
     who_now = who;
     if (n < GRANULE && (size_t)((const char *)at - touch_space) < touch_bytes)
-        touch_add((const char *)at, n, is_write); /* rows of a matrix become one piece */
+        touch_add((const char *)at, n, is_write); /* rows of a matrix become one block */
     else
         add_touch((const char *)at, n, is_write);
 }

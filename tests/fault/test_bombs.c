@@ -36,12 +36,12 @@ static void begin(const char *text)
     fputs(text, file);
 }
 
-/* fill — the same piece again and again, to a size of the file. */
-static void fill(size_t to, const char *piece)
+/* fill — the same unit again and again, to a size of the file. */
+static void fill(size_t to, const char *unit)
 {
-    while ((size_t)ftell(file) + strlen(piece) < to)
+    while ((size_t)ftell(file) + strlen(unit) < to)
         for (int i = 0; i < 64; i++)
-            fputs(piece, file);
+            fputs(unit, file);
 }
 
 static void end(const char *text)
@@ -142,7 +142,7 @@ static enum status read_squad(const char *bytes, size_t n)
 
 TEST(test_safetensors)
 {
-    char piece[256];
+    char unit[256];
     begin("01234567{\"a\":{\"dtype\":[");
     fill(94000000, "[[],{}],");
     end("0]}}");
@@ -165,10 +165,10 @@ TEST(test_safetensors)
     explode("metadata of 16 MB", read_safetensors, ST_BAD_DATA, 64, 2);
     begin("01234567{");
     for (int i = 0; i < 65000; i++) { /* as large as one that is taken can be */
-        text_format(piece, sizeof piece,
+        text_format(unit, sizeof unit,
                     "%s\"%0190d\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}",
                     i ? "," : "", i);
-        fputs(piece, file);
+        fputs(unit, file);
     }
     end("}");
     set_header();
@@ -289,7 +289,7 @@ static struct tokenizer *open_kind(enum pretoken_kind kind)
     struct tokenizer *made;
     const bool is_spm = kind >= PRETOKEN_KIND_WORDS;
     text_add(&json, "{\"normalizer\":");
-    if (is_spm && kind != PRETOKEN_KIND_PIECES)
+    if (is_spm && kind != PRETOKEN_KIND_METASPACE)
         text_add(&json,
                  "{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":\"\\u2581\"}");
     else
@@ -297,7 +297,7 @@ static struct tokenizer *open_kind(enum pretoken_kind kind)
     text_add(&json, ",\"pre_tokenizer\":");
     if (kind == PRETOKEN_KIND_GPT2)
         text_add(&json, LEVEL "true}");
-    else if (kind == PRETOKEN_KIND_PIECES)
+    else if (kind == PRETOKEN_KIND_METASPACE)
         text_add(&json, "{\"type\":\"Metaspace\",\"replacement\":\"\\u2581\",\"split\":true}");
     else if (is_spm)
         text_add(&json, "null");
@@ -335,26 +335,26 @@ static double processor_s(void)
 /* Every normaliser and pre-tokeniser on runs that some rule could go over again and again. */
 TEST(test_texts)
 {
-    static const char *const pieces[] = {"\n",
-                                         " ",
-                                         "\r\n ",
-                                         "\t",
-                                         "a",
-                                         "ab",
-                                         "1",
-                                         "'",
-                                         "'s",
-                                         "!",
-                                         "a,",
-                                         "\xcc\x88\xcc\xa3\xcc\x81",
-                                         "\xcd\x84",
-                                         "\xe1\x84\x80",
-                                         "\xe1\x85\xa1\xcc\xa3",
-                                         "\xe4\xb8\xad",
-                                         "\xe2\x96\x81",
-                                         "\xff",
-                                         "\xc2\xa0",
-                                         "<|x"};
+    static const char *const units[] = {"\n",
+                                        " ",
+                                        "\r\n ",
+                                        "\t",
+                                        "a",
+                                        "ab",
+                                        "1",
+                                        "'",
+                                        "'s",
+                                        "!",
+                                        "a,",
+                                        "\xcc\x88\xcc\xa3\xcc\x81",
+                                        "\xcd\x84",
+                                        "\xe1\x84\x80",
+                                        "\xe1\x85\xa1\xcc\xa3",
+                                        "\xe4\xb8\xad",
+                                        "\xe2\x96\x81",
+                                        "\xff",
+                                        "\xc2\xa0",
+                                        "<|x"};
     enum { MOST = 1000000 };
     static uint8_t text[MOST];
     uint32_t *ids = malloc((3 * MOST + 1) * sizeof *ids);
@@ -364,10 +364,10 @@ TEST(test_texts)
         struct tokenizer *tokenizer = open_kind((enum pretoken_kind)kind);
         const size_t n = kind < PRETOKEN_KIND_WORDS ? MOST / 10 : MOST;
         double worst = 0;
-        for (size_t i = 0; i < sizeof pieces / sizeof pieces[0]; i++) {
-            size_t ids_n, k = strlen(pieces[i]);
+        for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
+            size_t ids_n, k = strlen(units[i]);
             for (size_t at = 0; at < n; at++)
-                text[at] = (uint8_t)pieces[i][at % k];
+                text[at] = (uint8_t)units[i][at % k];
             const double before = processor_s();
             assert_int_equal(tokenizer_encode(tokenizer, text, n, true, ids, &ids_n), ST_OK);
             (void)tokenizer_cut(tokenizer, text, n);

@@ -310,11 +310,11 @@ TEST(test_swapped)
         }
         heal();
     }
-    for (int a = 1; a < FILES; a++) /* parts that change places */
+    for (int a = 1; a < FILES; a++) /* arrays that change places */
         for (int b = a + 1; b < FILES; b++, refused_n++) {
             put(a, good[b], good_bytes[b]);
             put(b, good[a], good_bytes[a]);
-            expect(false, "parts that changed places", a * 10 + b);
+            expect(false, "arrays that changed places", a * 10 + b);
             heal();
         }
     print_message("# %d swaps refused\n", refused_n);

@@ -242,7 +242,7 @@ TEST(test_every_call_fails)
     if (code != 0) {
         HARNESS_SKIP("strace is not there or may not trace here (exit code %d)", code);
     }
-    /* three parts, manifest, its folder, DIR */
+    /* three arrays, manifest, its folder, DIR */
     assert_true(inject_all("fsync", "EIO", "", true) >= 6);
     assert_true(inject_all("fsync", "ENOSPC", "+", true) >= 6);
     assert_true(inject_all("pwrite64", "EIO", "", false) >= 4);

@@ -198,9 +198,9 @@ static enum status read_ckpt(void)
     return st;
 }
 
-static void *nowhere(void *arg, const char *part, const struct safetensors_entry *entry)
+static void *nowhere(void *arg, const char *array, const struct safetensors_entry *entry)
 {
-    (void)arg, (void)part, (void)entry;
+    (void)arg, (void)array, (void)entry;
     return NULL;
 }
 

@@ -60,16 +60,16 @@
 #define ALIGN ((size_t)4096)
 #define STACK_BYTES ((size_t)60 << 20)
 
-/* Before each piece; a free list for each power of two. Pieces lie one after the other. */
-struct piece {
-    struct piece *next;
+/* Before each block; a free list for each power of two. Blocks lie one after the other. */
+struct block {
+    struct block *next;
     size_t class_i, bytes;
 };
 static struct {
     char *base;   /* host memory, for the tests */
     char *device; /* its copy on the device, for the kernels */
     size_t bytes, used;
-    struct piece *idle[48];
+    struct block *idle[48];
     pthread_mutex_t lock;
 } arena = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -125,7 +125,7 @@ static bool is_in_arena(const void *at)
            (const char *)at < arena.base + arena.used;
 }
 
-static struct piece *piece_of(void *data) { return (struct piece *)(void *)((char *)data - ALIGN); }
+static struct block *block_of(void *data) { return (struct block *)(void *)((char *)data - ALIGN); }
 
 void *real_aligned_alloc(size_t align, size_t bytes)
 {
@@ -135,19 +135,19 @@ void *real_aligned_alloc(size_t align, size_t bytes)
     while (((size_t)1 << class_i) < bytes + ALIGN)
         class_i++;
     pthread_mutex_lock(&arena.lock);
-    struct piece *piece = arena.idle[class_i];
-    if (piece) {
-        arena.idle[class_i] = piece->next;
+    struct block *block = arena.idle[class_i];
+    if (block) {
+        arena.idle[class_i] = block->next;
     } else if (arena.used + ((size_t)1 << class_i) <= arena.bytes) {
-        piece = (struct piece *)(void *)(arena.base + arena.used);
+        block = (struct block *)(void *)(arena.base + arena.used);
         arena.used += (size_t)1 << class_i;
     }
     pthread_mutex_unlock(&arena.lock);
-    if (!piece)
+    if (!block)
         die("memory of the tests", "all taken");
-    piece->class_i = class_i;
-    piece->bytes = bytes;
-    return (char *)piece + ALIGN;
+    block->class_i = class_i;
+    block->bytes = bytes;
+    return (char *)block + ALIGN;
 }
 
 void *real_malloc(size_t bytes) { return real_aligned_alloc(ALIGN, bytes); }
@@ -162,10 +162,10 @@ void real_free(void *data)
         free(data); /* of a library */
         return;
     }
-    struct piece *piece = piece_of(data);
+    struct block *block = block_of(data);
     pthread_mutex_lock(&arena.lock);
-    piece->next = arena.idle[piece->class_i];
-    arena.idle[piece->class_i] = piece;
+    block->next = arena.idle[block->class_i];
+    arena.idle[block->class_i] = block;
     pthread_mutex_unlock(&arena.lock);
 }
 
@@ -173,7 +173,7 @@ void *real_realloc(void *data, size_t bytes)
 {
     void *grown = real_malloc(bytes);
     if (data) {
-        size_t had = piece_of(data)->bytes;
+        size_t had = block_of(data)->bytes;
         memcpy(grown, data, had < bytes ? had : bytes);
         real_free(data);
     }
@@ -239,25 +239,25 @@ struct launch {
     int n;
 };
 
-/* piece_at — Returns the piece that holds this address of the arena. */
-static struct piece *piece_at(const char *at)
+/* block_at — Returns the block that holds this address of the arena. */
+static struct block *block_at(const char *at)
 {
     char *p = arena.base;
     for (;;) {
-        struct piece *piece = (struct piece *)(void *)p;
-        p += (size_t)1 << piece->class_i;
+        struct block *block = (struct block *)(void *)p;
+        p += (size_t)1 << block->class_i;
         if (at < p)
-            return piece;
+            return block;
     }
 }
 
-static bool is_stack(const struct piece *piece) { return (char *)piece == arena.base; }
+static bool is_stack(const struct block *block) { return (char *)block == arena.base; }
 
 static void add_buffer(struct launch *l, const char *at)
 {
-    struct piece *piece = piece_at(at);
-    char *data = (char *)piece + ALIGN, *end = data + piece->bytes;
-    if (is_stack(piece))
+    struct block *block = block_at(at);
+    char *data = (char *)block + ALIGN, *end = data + block->bytes;
+    if (is_stack(block))
         data = l->frame;
     for (int i = 0; i < l->n; i++)
         if (l->buffer[i].data == data)
@@ -290,7 +290,7 @@ static void copy(void *to, const void *from, size_t bytes) { memcpy(to, from, by
 /* allow — Sets the access to all buffers but the stack. */
 static void allow(int access)
 {
-    char *from = arena.base + ((size_t)1 << ((struct piece *)(void *)arena.base)->class_i);
+    char *from = arena.base + ((size_t)1 << ((struct block *)(void *)arena.base)->class_i);
     char *end = arena.base + arena.used;
     if (end > from && mprotect(from, (size_t)(end - from), access) != 0)
         die("mprotect", "the buffers' access cannot be changed");

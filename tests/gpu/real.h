@@ -9,7 +9,7 @@
     X(adamw)             \
     X(attention)         \
     X(attention_own)     \
-    X(attention_parts)   \
+    X(attention_ranks)   \
     X(branch_add)        \
     X(cast)              \
     X(combine)           \
@@ -35,8 +35,8 @@
 REAL_FAMILIES(REAL_DECLARE)
 #undef REAL_DECLARE
 
-/* real_bench — the kernels against the limits of the GPU (gpu_bench.c); only: part of the names of
- * the rows to measure; NULL: all. */
+/* real_bench — the kernels against the limits of the GPU (gpu_bench.c); only: a word in the names
+ * of the rows to measure; NULL: all. */
 int real_bench(const char *only);
 /* real_tune — the fastest algorithms of cuBLASLt, written to this file (gpu_tune.c). */
 int real_tune(const char *path);

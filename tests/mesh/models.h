@@ -1,4 +1,4 @@
-/* models — for tests: parts of models whose matrices are cut. */
+/* models — for tests: shards of models whose matrices are cut. */
 #ifndef CONVOY_TESTS_MODELS_H
 #define CONVOY_TESTS_MODELS_H
 

@@ -18,7 +18,7 @@
 #define LAYERS 3
 #define VOCAB 211
 
-/* A training step's passes without the update: of the whole model, or of each part of it. */
+/* A training step's passes without the update: of the whole model, or of each shard of it. */
 struct passes {
     struct model_dims whole;
     int tensor, context; /* ranks of each group; 0: 1 */
@@ -145,7 +145,7 @@ static enum status plan(struct one_pass *o, const struct passes *s, size_t bytes
     return ST_OK;
 }
 
-/* read_params — this part's of the whole's values. */
+/* read_params — this shard's of the whole's values. */
 static void read_params(struct one_pass *o, const struct passes *s)
 {
     o->params = calloc((size_t)o->t.total_elems, sizeof *o->params);
@@ -251,12 +251,12 @@ static enum status open_pass(struct ranks_one *one, struct one_pass *o, struct p
     TRY(mesh_make(one->ranks, s->tensor > 1 ? s->tensor : 1, s->context > 1 ? s->context : 1, 1,
                   &mesh));
     TRY(mesh_comm_open(one->comm, &mesh, &o->mesh));
-    int at = o->mesh.at.at[MESH_AXIS_CONTEXT], parts = mesh.size[MESH_AXIS_CONTEXT];
-    struct model_shard part = {.tensor_rank = o->mesh.at.at[MESH_AXIS_TENSOR],
-                               .tensor_ranks = mesh.size[MESH_AXIS_TENSOR],
-                               .context_ranks = parts};
-    o->own = model_shard_runs(at, parts, T);
-    TRY(model_shard_dims(&s->whole, &part, &o->dims));
+    int at = o->mesh.at.at[MESH_AXIS_CONTEXT], context_ranks = mesh.size[MESH_AXIS_CONTEXT];
+    struct model_shard shard = {.tensor_rank = o->mesh.at.at[MESH_AXIS_TENSOR],
+                                .tensor_ranks = mesh.size[MESH_AXIS_TENSOR],
+                                .context_ranks = context_ranks};
+    o->own = model_shard_runs(at, context_ranks, T);
+    TRY(model_shard_dims(&s->whole, &shard, &o->dims));
     TRY(model_ops(&o->dims)->describe(&o->dims, &o->t));
     TRY(dev_stream_open(one->dev, &o->p.stream));
     TRY(tensor_axis_open(o->mesh.tensor, &o->dims, false, &o->tensor));
@@ -264,7 +264,7 @@ static enum status open_pass(struct ranks_one *one, struct one_pass *o, struct p
     o->p.dims = &o->dims;
     o->p.table = &o->t;
     o->p.b = B;
-    TRY(model_shard_tokens(T, parts, &o->p.t));
+    TRY(model_shard_tokens(T, context_ranks, &o->p.t));
     o->p.op = dev_op(one->dev);
     o->p.tensor = &o->tensor.model;
     o->p.context = &o->context.model;
@@ -397,9 +397,9 @@ static void check_near(const struct passes *got, const struct passes *want)
     int at = 0;
     for (int i = 0; !got->is_eval && i < want->t.params_n; i++) {
         const struct param *p = &want->t.param[i];
-        double part = apart_of(got, want, p) / limit_of(want, p);
-        at = part > worst ? i : at;
-        worst = part > worst ? part : worst;
+        double ratio = apart_of(got, want, p) / limit_of(want, p);
+        at = ratio > worst ? i : at;
+        worst = ratio > worst ? ratio : worst;
     }
     print_message(
         "# %s kv %d TP=%d CP=%d dropout %g: losses %.2g, gradients %.2g of their limit (%s)\n",

@@ -24,13 +24,13 @@ struct job {
     int64_t total_elems; /* of the table, with padding */
 };
 
-static float value_of(int part, int row, int64_t i)
+static float value_of(int array, int row, int64_t i)
 {
-    return (float)(((int64_t)row * 7919 + i * 31 + part * 1013) % 10007) / 64 + 1;
+    return (float)(((int64_t)row * 7919 + i * 31 + array * 1013) % 10007) / 64 + 1;
 }
 
-/* Each tensor of each part is written with the values of part `as`, or must have them. */
-static enum status tensor(struct step *step, int part, int as, int row, bool is_put)
+/* Each tensor of each array is written with the values of array `as`, or must have them. */
+static enum status tensor(struct step *step, int array, int as, int row, bool is_put)
 {
     const struct param *p = &step_whole_table(step)->param[row];
     float values[CHUNK];
@@ -38,48 +38,48 @@ static enum status tensor(struct step *step, int part, int as, int row, bool is_
         int64_t n = p->elems - first < CHUNK ? p->elems - first : CHUNK;
         for (int64_t i = 0; i < n; i++)
             values[i] = is_put ? value_of(as, row, first + i) : 0;
-        TRY(is_put ? state_write(step_state(step), part, p->offset + first, n, values)
-                   : state_read(step_state(step), part, p->offset + first, n, values));
+        TRY(is_put ? state_write(step_state(step), array, p->offset + first, n, values)
+                   : state_read(step_state(step), array, p->offset + first, n, values));
         for (int64_t i = 0; i < n; i++)
             if (values[i] != value_of(as, row, first + i))
-                return FAIL(ST_BUG, "part %d, %s[%lld] is %g, want %g", part, p->name,
+                return FAIL(ST_BUG, "array %d, %s[%lld] is %g, want %g", array, p->name,
                             (long long)(first + i), (double)values[i],
                             (double)value_of(as, row, first + i));
     }
     return ST_OK;
 }
 
-/* part_saved — of the checkpoint, in the order of step_local_state.c: what a part is read from.
+/* array_saved — of the checkpoint, in the order of step_local_state.c: what an array is read from.
  * Replica k reads the state of replica k modulo the number that saved; its own parameters are the
  * outer ones where the checkpoint came after an outer step. */
-static int part_saved(const struct job *job, const struct step *step, int part)
+static int array_saved(const struct job *job, const struct step *step, int array)
 {
-    const struct state_part what = state_describe(step_state(step), part, 0);
-    const int parts = step_parts(step), n = job->replicas_saved;
+    const struct state_array what = state_describe(step_state(step), array, 0);
+    const int arrays = step_arrays(step), n = job->replicas_saved;
     if (n == 0)
-        return part;
-    const int replica = what.replica % n, inner = parts + 1 + (n - 1) * (parts - 1);
+        return array;
+    const int replica = what.replica % n, inner = arrays + 1 + (n - 1) * (arrays - 1);
     if (what.kind != STATE_REPLICA)
-        return what.kind == STATE_OUTER ? 0 : parts;
+        return what.kind == STATE_OUTER ? 0 : arrays;
     if (what.moment == 0)
         return job->step % LOCAL_EVERY == 0 ? 0 : inner + replica;
-    return replica == 0 ? what.moment : parts + (replica - 1) * (parts - 1) + what.moment;
+    return replica == 0 ? what.moment : arrays + (replica - 1) * (arrays - 1) + what.moment;
 }
 
 static enum status tensors(const struct job *job, struct step *step, bool is_put)
 {
     const int n = is_put ? state_count(step_state(step), job->step % LOCAL_EVERY != 0)
                          : state_count(step_state(step), true);
-    for (int part = 0; part < n; part++)
+    for (int array = 0; array < n; array++)
         for (int row = 0; row < step_whole_table(step)->params_n; row++)
-            if (!state_describe(step_state(step), part, 0).skips_hidden ||
+            if (!state_describe(step_state(step), array, 0).skips_hidden ||
                 !step_whole_table(step)->param[row].is_hidden)
-                TRY(tensor(step, part, part_saved(job, step, part), row, is_put));
+                TRY(tensor(step, array, array_saved(job, step, array), row, is_put));
     return ST_OK;
 }
 
-/* How rank 0 saves. COPY: of all parts with their padding, made by the test. RANGES: as the file is
- * written. ASYNC: from a copy, beside training. WAIT: there is no memory for it. */
+/* How rank 0 saves. COPY: of all arrays with their padding, made by the test. RANGES: as the file
+ * is written. ASYNC: from a copy, beside training. WAIT: there is no memory for it. */
 enum save { SAVE_COPY, SAVE_RANGES, SAVE_ASYNC, SAVE_WAIT, SAVE_N };
 
 static enum status save_async(struct job *job, struct checkpoint *checkpoint, struct step *step,
@@ -110,11 +110,11 @@ static enum status save(struct job *job, struct checkpoint *checkpoint, struct s
 {
     if (job->save == SAVE_COPY) {
         int64_t each = step_whole_table(step)->total_elems;
-        const int parts = state_count(step_state(step), true);
-        float *copy = calloc((size_t)(each * parts), sizeof *copy);
+        const int arrays = state_count(step_state(step), true);
+        float *copy = calloc((size_t)(each * arrays), sizeof *copy);
         enum status st = copy != NULL ? ST_OK : FAIL(ST_RETRY, "out of memory");
-        for (int part = 0; st == ST_OK && part < parts; part++)
-            st = state_read(step_state(step), part, 0, each, copy + part * each);
+        for (int array = 0; st == ST_OK && array < arrays; array++)
+            st = state_read(step_state(step), array, 0, each, copy + array * each);
         if (st == ST_OK)
             st = checkpoint_save(checkpoint, progress, copy, NULL, job->path, sizeof job->path);
         free(copy);

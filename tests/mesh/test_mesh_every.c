@@ -1,6 +1,6 @@
 /* test_mesh_every — every mesh of 1 to 4 ranks with every SHARD, number of micro-batches, RECOMPUTE
  * and COMPRESS=bf16, and some of 8 ranks: two steps each. Losses, norms, parameters and momentum
- * are those of one rank within rounding. A flipped bit stays within its rank's part, and the job
+ * are those of one rank within rounding. A flipped bit stays within its rank's shard, and the job
  * goes on.
  *
  * The suite runs about a fortieth of the table, `make torture` all of it. */
@@ -81,14 +81,14 @@ static const struct trial *alone(int model)
     return &kept[model];
 }
 
-/* The greatest difference of the states, relative to the greatest value of a part. */
+/* The greatest difference of the states, relative to the greatest value of an array. */
 static double apart(const struct trial *a, const struct trial *b)
 {
     double worst = 0;
-    for (int part = 0; part < 2; part++) {
+    for (int array = 0; array < 2; array++) {
         double most = 0, scale = 1e-30;
         for (int64_t i = 0; i < a->elems; i++) {
-            double x = a->state[part][i], y = b->state[part][i];
+            double x = a->state[array][i], y = b->state[array][i];
             most = fabs(x - y) > most || isnan(x - y) ? fabs(x - y) : most;
             scale = fabs(y) > scale ? fabs(y) : scale;
         }
@@ -97,7 +97,7 @@ static double apart(const struct trial *a, const struct trial *b)
     return worst;
 }
 
-/* A sum rounded to bf16 is off by parts in 2^9. */
+/* A sum rounded to bf16 is off by some 2^-9 of its value. */
 static void compare(const struct combination *c)
 {
     char name[160];
@@ -120,7 +120,7 @@ static void compare(const struct combination *c)
     trial_free(&got);
 }
 
-/* is_picked — a part of the table, drawn evenly; rows of few ranks take little time. */
+/* is_picked — a sample of the table, drawn evenly; rows of few ranks take little time. */
 static bool is_picked(int row, const struct combination *c)
 {
     static int is_all = -1;

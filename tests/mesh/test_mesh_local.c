@@ -18,9 +18,9 @@ struct job {
     int from;    /* … or all start from it */
     int steps;   /* 0: STEPS */
     bool ends;   /* the last step is followed by an outer step */
-    float **all; /* its parts, of `total` elements each */
+    float **all; /* its arrays, of `total` elements each */
     int64_t total;
-    int parts;
+    int arrays;
     uint64_t hash[STEPS]; /* of this rank's parameters, after each outer step */
     double loss[STEPS];
     float *params; /* rank 0: the outer parameters at the end, `elems` of them */
@@ -36,19 +36,19 @@ static struct trial like(int locals)
     return t;
 }
 
-/* move — every part between the step and the job's arrays. */
+/* move — every array between the step and the job's arrays. */
 static enum status move(struct job *job, struct step *step, bool is_put)
 {
     enum status st = ST_OK;
     if (!is_put) {
         job->total = step_whole_table(step)->total_elems;
-        job->parts = state_count(step_state(step), step_local_is_apart(step));
+        job->arrays = state_count(step_state(step), step_local_is_apart(step));
     }
-    for (int part = 0; st == ST_OK && part < job->parts; part++) {
+    for (int array = 0; st == ST_OK && array < job->arrays; array++) {
         if (!is_put)
-            job->all[part] = calloc((size_t)job->total, sizeof(float));
-        st = is_put ? state_write(step_state(step), part, 0, job->total, job->all[part])
-                    : state_read(step_state(step), part, 0, job->total, job->all[part]);
+            job->all[array] = calloc((size_t)job->total, sizeof(float));
+        st = is_put ? state_write(step_state(step), array, 0, job->total, job->all[array])
+                    : state_read(step_state(step), array, 0, job->total, job->all[array]);
     }
     return state_end(step_state(step), st);
 }
@@ -70,7 +70,7 @@ static enum status one_step(struct ranks_one *one, struct job *job, struct step 
     TRY(step_local_sync(step, s + 1, job->ends && s + 1 == STEPS, &t->last));
     if (step_local_is_apart(step))
         return ST_OK;
-    job->hash[s] = XXH3_64bits(step_part(step, 0),
+    job->hash[s] = XXH3_64bits(step_array(step, 0),
                                (size_t)step_whole_table(step)->total_elems * sizeof(float));
     return ST_OK;
 }
@@ -148,7 +148,7 @@ struct truth {
     double loss[STEPS];
 };
 
-static float *own(struct truth *t, int r, int64_t i) { return &step_part(t->step[r], 0)[i]; }
+static float *own(struct truth *t, int r, int64_t i) { return &step_array(t->step[r], 0)[i]; }
 
 /* outer_truth — Makes an outer step as in outer.h, one element after the other. The replicas'
  * differences are added up in pairs. */
@@ -183,7 +183,7 @@ static void run_truth(struct truth *t, const struct trial *of)
     t->outer = calloc((size_t)t->n, sizeof(float));
     t->momentum = calloc((size_t)t->n, sizeof(float));
     for (int64_t i = 0; i < t->n; i++)
-        t->outer[i] = step_part(t->step[0], 0)[i];
+        t->outer[i] = step_array(t->step[0], 0)[i];
     for (int s = 0; s < STEPS; s++) {
         struct step_result r;
         const int each = SAMPLES / t->replicas;
@@ -279,21 +279,21 @@ TEST(test_compressed)
 
 static void continues_as(const struct trial *t, int nodes, int locals, int stop)
 {
-    float *all[STEP_PARTS_MAX * RANKS_MAX * 4] = {NULL};
+    float *all[STEP_ARRAYS_MAX * RANKS_MAX * 4] = {NULL};
     struct job first = {.trial = *t, .stop = stop, .all = all, .ends = true}, again;
     first = run(&first, nodes, locals);
     again = (struct job){.trial = *t,
                          .from = stop,
                          .all = all,
                          .total = first.total,
-                         .parts = first.parts,
+                         .arrays = first.arrays,
                          .ends = true};
     again = run(&again, nodes, locals);
     for (int s = stop; s < STEPS; s++)
         assert_memory_equal(&again.loss[s], &first.loss[s], sizeof again.loss[s]);
     assert_memory_equal(again.params, first.params, (size_t)first.elems * sizeof(float));
-    for (int part = 0; part < first.parts; part++)
-        free(all[part]);
+    for (int array = 0; array < first.arrays; array++)
+        free(all[array]);
     free(first.params);
     free(again.params);
 }

@@ -8,7 +8,7 @@
 /* The state of the whole model after the steps. */
 struct whole {
     struct param_table table;
-    float *value[TRIAL_PARTS];
+    float *value[TRIAL_ARRAYS];
 };
 
 struct job {
@@ -22,15 +22,15 @@ static struct whole whole_of(const struct model_dims *dims)
 {
     struct whole w = {0};
     assert_int_equal(model_ops(dims)->describe(dims, &w.table), ST_OK);
-    for (int part = 0; part < TRIAL_PARTS; part++)
-        w.value[part] = calloc((size_t)w.table.total_elems, sizeof(float));
+    for (int array = 0; array < TRIAL_ARRAYS; array++)
+        w.value[array] = calloc((size_t)w.table.total_elems, sizeof(float));
     return w;
 }
 
 static void whole_free(struct whole *w)
 {
-    for (int part = 0; part < TRIAL_PARTS; part++)
-        free(w->value[part]);
+    for (int array = 0; array < TRIAL_ARRAYS; array++)
+        free(w->value[array]);
     param_table_free(&w->table);
 }
 
@@ -39,9 +39,9 @@ static enum status read_whole(struct job *job, struct step *step)
     enum status st = ST_OK;
     const struct param_table *table = step_whole_table(step);
     for (int i = 0; i < table->params_n; i++)
-        for (int part = 0; st == ST_OK && part < step_parts(step); part++)
-            st = state_read(step_state(step), part, table->param[i].offset, table->param[i].elems,
-                            job->whole->value[part] + job->whole->table.param[i].offset);
+        for (int array = 0; st == ST_OK && array < step_arrays(step); array++)
+            st = state_read(step_state(step), array, table->param[i].offset, table->param[i].elems,
+                            job->whole->value[array] + job->whole->table.param[i].offset);
     return state_end(step_state(step), st);
 }
 
@@ -114,11 +114,11 @@ static struct trial trial_in(struct trial like, const struct form *form)
 }
 
 /* The greatest difference of the states, relative to the greatest value. */
-static double apart(const struct whole *a, const struct whole *b, int part)
+static double apart(const struct whole *a, const struct whole *b, int array)
 {
     double most = 0, scale = 1e-30;
     for (int64_t i = 0; i < a->table.total_elems; i++) {
-        double x = a->value[part][i], y = b->value[part][i];
+        double x = a->value[array][i], y = b->value[array][i];
         most = fabs(x - y) > most || isnan(x - y) ? fabs(x - y) : most;
         scale = fabs(y) > scale ? fabs(y) : scale;
     }
@@ -128,10 +128,11 @@ static double apart(const struct whole *a, const struct whole *b, int part)
 static void same_job(const struct job *got, const struct job *want, const char *what)
 {
     trial_same(&got->trial, &want->trial, what);
-    for (int part = 0; part < TRIAL_PARTS; part++)
-        if (memcmp(got->whole->value[part], want->whole->value[part],
+    for (int array = 0; array < TRIAL_ARRAYS; array++)
+        if (memcmp(got->whole->value[array], want->whole->value[array],
                    (size_t)got->whole->table.total_elems * sizeof(float)))
-            fail_msg("%s: part %d differs by %g", what, part, apart(got->whole, want->whole, part));
+            fail_msg("%s: array %d differs by %g", what, array,
+                     apart(got->whole, want->whole, array));
     assert_memory_equal(got->logits, want->logits, sizeof got->logits);
 }
 

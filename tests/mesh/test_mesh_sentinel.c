@@ -13,7 +13,7 @@ struct job {
     struct trial trial; /* first: trial_steps reads it */
     struct batch batch;
     int flips, checks;
-    int found, named, called; /* flips found; of the right rank and part; equal ones called so */
+    int found, named, called; /* flips found; of the right rank and array; equal ones called so */
 };
 
 static int64_t draw(int i, int what, int64_t n)
@@ -28,9 +28,9 @@ static void invert(const struct ranks_one *one, const struct step *step, int i)
     if (draw(i, 0, one->ranks) != one->rank)
         return;
     step_sentinel_replica(step, &replica);
-    const int part = (int)draw(i, 1, step_parts(step));
+    const int array = (int)draw(i, 1, step_arrays(step));
     const struct state *state = store_state(step_core(step)->store);
-    unsigned char *bytes = (void *)state_describe(state, part, 0).here;
+    unsigned char *bytes = (void *)state_describe(state, array, 0).here;
     bytes[draw(i, 2, replica.elems * 4)] ^= (unsigned char)(1 << draw(i, 3, 8));
 }
 
@@ -53,7 +53,7 @@ static enum status flip_all(struct ranks_one *one, struct job *job, struct step 
         invert(one, step, i);
         job->found += st == ST_OK && !found.is_same;
         job->named += st == ST_OK && !found.is_same && found.rank == draw(i, 0, one->ranks) &&
-                      found.part == draw(i, 1, step_parts(step));
+                      found.array == draw(i, 1, step_arrays(step));
         TRY(st);
     }
     return ST_OK;

@@ -9,8 +9,8 @@
 #include "mesh/pipe/split.h"
 #include "mesh/store/state.h"
 
-#define PARTS 3
-#define MODEL_PARTS_MAX 8
+#define ARRAYS 3
+#define MODEL_SHARDS_MAX 8
 
 /* A mesh, and how its ranks hold the model. */
 struct layouts {
@@ -43,8 +43,8 @@ struct job {
     const struct layouts *like;
     const struct model_dims *dims;
     enum work work;
-    int64_t each;        /* elements of a range */
-    float *state[PARTS]; /* rank 0: all tensors of the whole model, one behind the other */
+    int64_t each;         /* elements of a range */
+    float *state[ARRAYS]; /* rank 0: all tensors of the whole model, one behind the other */
     int64_t checked;
     enum status served;
     /* of the rank */
@@ -58,18 +58,18 @@ struct job {
     struct state m;
 };
 
-static float value_of(int part, int tensor, int64_t i)
+static float value_of(int array, int tensor, int64_t i)
 {
-    return (float)(((int64_t)tensor * 7919 + i * 31 + part * 1013) % 1000003) / 64 + 1;
+    return (float)(((int64_t)tensor * 7919 + i * 31 + array * 1013) % 1000003) / 64 + 1;
 }
 
 /* ---- a rank ---- */
 
-/* The table of a part; parts of pipelines have equal costs. */
+/* The table of a shard; shards of pipelines have equal costs. */
 static enum status describe(const struct job *j, int i, struct param_table *out)
 {
     const struct layouts *like = j->like;
-    struct model_shard part = {.tensor_rank = i % like->tensor, .tensor_ranks = like->tensor};
+    struct model_shard shard = {.tensor_rank = i % like->tensor, .tensor_ranks = like->tensor};
     struct model_dims dims;
     int64_t first[RANKS_MAX * 2 + 1];
     double cost[64];
@@ -77,8 +77,8 @@ static enum status describe(const struct job *j, int i, struct param_table *out)
         cost[k] = 1;
     TRY(pipe_split(cost, j->dims->layers, like->stages, like->chunks, first));
     if (like->stages > 1)
-        pipe_split_part(first, like->stages, like->chunks, i / like->tensor, &part);
-    TRY(model_shard_dims(j->dims, &part, &dims));
+        pipe_split_shard(first, like->stages, like->chunks, i / like->tensor, &shard);
+    TRY(model_shard_dims(j->dims, &shard, &dims));
     TRY(model_ops(&dims)->describe(&dims, out));
     layout_pad(out, like->data);
     return ST_OK;
@@ -86,14 +86,14 @@ static enum status describe(const struct job *j, int i, struct param_table *out)
 
 static enum status open_map(struct job *j)
 {
-    int parts_n = j->like->tensor * j->like->stages;
+    int shards_n = j->like->tensor * j->like->stages;
     TRY(model_ops(j->dims)->describe(j->dims, &j->whole));
-    if (parts_n == 1) {
+    if (shards_n == 1) {
         layout_pad(&j->whole, j->like->data);
         return ST_OK;
     }
-    part_map_init(&j->whole, parts_n, &j->map);
-    for (int i = 0; i < parts_n; i++) {
+    part_map_init(&j->whole, shards_n, &j->map);
+    for (int i = 0; i < shards_n; i++) {
         struct param_table t;
         TRY(describe(j, i, &t));
         enum status st = part_map_add(&j->map, i, &t);
@@ -132,7 +132,7 @@ static enum status open_rank(struct ranks_one *one, struct job *j)
                                   .whole = &j->whole,
                                   .settings = {.shard = like->shard, .bucket_elems_min = 1},
                                   .has_grads = true,
-                                  .moments_n = PARTS - 1,
+                                  .moments_n = ARRAYS - 1,
                                   .pass_tokens = 8};
     TRY(store_open(&config, &j->store));
     j->m = state_of_model(one->comm, j->store, &j->shape,
@@ -151,8 +151,8 @@ static void close_rank(struct job *j)
     mesh_comm_close(&j->mesh);
 }
 
-/* What the own table holds of a part; padding is zero. */
-static float *own_values(const struct job *j, int part)
+/* What the own table holds of an array; padding is zero. */
+static float *own_values(const struct job *j, int array)
 {
     float *values = calloc((size_t)j->own.total_elems, sizeof *values);
     int64_t at, run;
@@ -161,27 +161,27 @@ static float *own_values(const struct job *j, int part)
             run = param_run(&j->own.param[i], k, &at);
             for (int64_t n = 0; n < run; n++)
                 values[j->own.param[i].offset + k + n] =
-                    value_of(part, j->own.param[i].whole_param, at + n);
+                    value_of(array, j->own.param[i].whole_param, at + n);
         }
     return values;
 }
 
 static enum status set_own(const struct job *j)
 {
-    for (int part = 0; part < PARTS; part++) {
-        float *values = own_values(j, part);
-        enum status st = state_write(store_state(j->store), part, 0, j->own.total_elems, values);
+    for (int array = 0; array < ARRAYS; array++) {
+        float *values = own_values(j, array);
+        enum status st = state_write(store_state(j->store), array, 0, j->own.total_elems, values);
         free(values);
         TRY(st);
     }
     return ST_OK;
 }
 
-static enum status same(struct job *j, int part, const float *got, const float *want)
+static enum status same(struct job *j, int array, const float *got, const float *want)
 {
     for (int64_t i = 0; i < j->own.total_elems; i++, j->checked++)
         if (memcmp(&got[i], &want[i], sizeof *got))
-            return FAIL(ST_BUG, "%s: part %d, element %lld is %g, want %g", j->like->name, part,
+            return FAIL(ST_BUG, "%s: array %d, element %lld is %g, want %g", j->like->name, array,
                         (long long)i, (double)got[i], (double)want[i]);
     return ST_OK;
 }
@@ -191,15 +191,15 @@ static enum status check_own(struct job *j)
 {
     enum status st = ST_OK;
     TRY(store_drain(j->store));
-    for (int part = 0; st == ST_OK && part < PARTS; part++) {
-        float *want = own_values(j, part), *got = own_values(j, (part + 1) % PARTS);
-        const float *here = state_describe(store_state(j->store), part, 0).here;
+    for (int array = 0; st == ST_OK && array < ARRAYS; array++) {
+        float *want = own_values(j, array), *got = own_values(j, (array + 1) % ARRAYS);
+        const float *here = state_describe(store_state(j->store), array, 0).here;
         bool is_first = j->mesh.at.at[MESH_AXIS_DATA] == 0;
-        st = store_state_gather(j->store, part, 0, j->own.total_elems, got);
+        st = store_state_gather(j->store, array, 0, j->own.total_elems, got);
         if (st == ST_OK && is_first)
-            st = same(j, part, got, want);
+            st = same(j, array, got, want);
         if (st == ST_OK && here)
-            st = same(j, part, here, want);
+            st = same(j, array, here, want);
         free(want);
         free(got);
     }
@@ -218,12 +218,12 @@ static void repack(const struct job *j, float *tensors, float *table, bool is_to
 }
 
 /* In ranges that end anywhere. */
-static enum status move(const struct job *j, int part, float *table, bool is_put)
+static enum status move(const struct job *j, int array, float *table, bool is_put)
 {
     for (int64_t first = 0, n; first < j->whole.total_elems; first += n) {
         n = j->whole.total_elems - first < j->each ? j->whole.total_elems - first : j->each;
-        TRY(is_put ? state_write(&j->m, part, first, n, table + first)
-                   : state_read(&j->m, part, first, n, table + first));
+        TRY(is_put ? state_write(&j->m, array, first, n, table + first)
+                   : state_read(&j->m, array, first, n, table + first));
     }
     return ST_OK;
 }
@@ -232,12 +232,12 @@ static enum status first_rank(struct job *j)
 {
     enum status st = ST_OK;
     float *table = calloc((size_t)j->whole.total_elems, sizeof *table);
-    for (int part = 0; st == ST_OK && part < PARTS && j->work != WORK_FAIL; part++) {
+    for (int array = 0; st == ST_OK && array < ARRAYS && j->work != WORK_FAIL; array++) {
         bool is_put = j->work == WORK_LOAD;
         memset(table, is_put ? 0 : 0x7f, (size_t)j->whole.total_elems * sizeof *table);
         if (is_put)
-            repack(j, j->state[part], table, true);
-        st = move(j, part, table, is_put);
+            repack(j, j->state[array], table, true);
+        st = move(j, array, table, is_put);
         if (st == ST_OK && !is_put) {
             double all = 0, tensors = 0; /* all values are positive */
             for (int64_t i = 0; i < j->whole.total_elems; i++)
@@ -250,7 +250,7 @@ static enum status first_rank(struct job *j)
                      : FAIL(ST_BUG, "%s: padding sums to %g", j->like->name, all - tensors);
         }
         if (st == ST_OK && !is_put)
-            repack(j, j->state[part], table, false);
+            repack(j, j->state[array], table, false);
     }
     free(table);
     enum status asked = j->work == WORK_FAIL ? ST_STORE : st, end;
@@ -283,14 +283,14 @@ out:
 /* ---- meshes ---- */
 
 static struct job *run(const struct layouts *like, const struct model_dims *dims, enum work work,
-                       int64_t each, float *const state[PARTS])
+                       int64_t each, float *const state[ARRAYS])
 {
     static struct job all[RANKS_MAX];
     int ranks = like->tensor * like->stages * like->data;
     for (int i = 0; i < ranks; i++) {
         all[i] = (struct job){.like = like, .dims = dims, .work = work, .each = each};
-        for (int part = 0; part < PARTS && i == 0; part++)
-            all[i].state[part] = state[part];
+        for (int array = 0; array < ARRAYS && i == 0; array++)
+            all[i].state[array] = state[array];
     }
     ranks_run(1, ranks, rank, all, sizeof *all);
     for (int i = 0; i < ranks && work == WORK_LOAD; i++)
@@ -298,40 +298,40 @@ static struct job *run(const struct layouts *like, const struct model_dims *dims
     return all;
 }
 
-static int64_t want_state(const struct model_dims *dims, float *state[PARTS])
+static int64_t want_state(const struct model_dims *dims, float *state[ARRAYS])
 {
     struct param_table t;
     assert_int_equal(model_ops(dims)->describe(dims, &t), ST_OK);
     int64_t elems = t.parameters;
-    for (int part = 0; part < PARTS; part++) {
-        float *at = state[part] = calloc((size_t)elems, sizeof *at);
+    for (int array = 0; array < ARRAYS; array++) {
+        float *at = state[array] = calloc((size_t)elems, sizeof *at);
         for (int i = 0; i < t.params_n; i++)
             for (int64_t k = 0; k < t.param[i].elems; k++)
-                *at++ = value_of(part, i, k);
+                *at++ = value_of(array, i, k);
     }
     param_table_free(&t);
     return elems;
 }
 
-static void free_state(float *state[PARTS])
+static void free_state(float *state[ARRAYS])
 {
-    for (int part = 0; part < PARTS; part++)
-        free(state[part]);
+    for (int array = 0; array < ARRAYS; array++)
+        free(state[array]);
 }
 
 /* Every mesh reads what it holds, then every mesh is given what each of them read. */
 static void every_pair(const struct model_dims *dims)
 {
-    static float *saved[MESHES][PARTS];
-    float *want[PARTS];
+    static float *saved[MESHES][ARRAYS];
+    float *want[ARRAYS];
     int64_t elems = want_state(dims, want);
     for (int i = 0; i < MESHES; i++) {
-        for (int part = 0; part < PARTS; part++)
-            saved[i][part] = calloc((size_t)elems, sizeof(float));
+        for (int array = 0; array < ARRAYS; array++)
+            saved[i][array] = calloc((size_t)elems, sizeof(float));
         (void)run(&meshes[i], dims, WORK_SAVE, i % 2 ? 997 : 1 << 20, saved[i]);
-        for (int part = 0; part < PARTS; part++)
-            if (memcmp(saved[i][part], want[part], (size_t)elems * sizeof(float)))
-                fail_msg("%s: %s: part %d differs", dims->name, meshes[i].name, part);
+        for (int array = 0; array < ARRAYS; array++)
+            if (memcmp(saved[i][array], want[array], (size_t)elems * sizeof(float)))
+                fail_msg("%s: %s: array %d differs", dims->name, meshes[i].name, array);
     }
     for (int from = 0; from < MESHES; from++)
         for (int to = 0; to < MESHES; to++)
@@ -376,15 +376,15 @@ TEST(many_requests)
 {
     struct model_dims dims = dims_of("wide", MODEL_ARCH_GPT2, false);
     dims.vocab = 50257;
-    float *want[PARTS], *got[PARTS];
+    float *want[ARRAYS], *got[ARRAYS];
     int64_t elems = want_state(&dims, want);
     assert_true(elems > STATE_RANGE_ELEMS);
     for (int i = 0; i < MESHES; i++) {
-        for (int part = 0; part < PARTS; part++)
-            got[part] = calloc((size_t)elems, sizeof(float));
+        for (int array = 0; array < ARRAYS; array++)
+            got[array] = calloc((size_t)elems, sizeof(float));
         (void)run(&meshes[i], &dims, WORK_SAVE, INT64_MAX / 2, got);
-        for (int part = 0; part < PARTS; part++)
-            assert_memory_equal(got[part], want[part], (size_t)elems * sizeof(float));
+        for (int array = 0; array < ARRAYS; array++)
+            assert_memory_equal(got[array], want[array], (size_t)elems * sizeof(float));
         (void)run(&meshes[i], &dims, WORK_LOAD, INT64_MAX / 2, got);
         free_state(got);
     }
@@ -396,7 +396,7 @@ TEST(a_failure_of_rank_0)
     struct model_dims dims = dims_of("gpt2", MODEL_ARCH_GPT2, false);
     for (int i = 1; i < MESHES; i++) {
         int ranks = meshes[i].tensor * meshes[i].stages * meshes[i].data;
-        struct job *all = run(&meshes[i], &dims, WORK_FAIL, 1, (float *[PARTS]){0});
+        struct job *all = run(&meshes[i], &dims, WORK_FAIL, 1, (float *[ARRAYS]){0});
         assert_int_equal(all[0].served, ST_STORE);
         for (int r = 1; r < ranks; r++)
             assert_int_equal(all[r].served, ST_PEER);

@@ -16,10 +16,10 @@ struct job {
     struct trial trial; /* first: trial_steps reads it */
     struct batch batch;
     int flips, checks;
-    int found, named, parted; /* flips found, all ranks know the rank, that rank knows the part */
-    int called;               /* differences where there was none */
-    int owned;                /* flips that one rank has found by itself, and no other one */
-    float *kept[TRIAL_PARTS]; /* this rank's memory before a flip */
+    int found, named, parted;  /* flips found, all ranks know the rank, that rank knows the array */
+    int called;                /* differences where there was none */
+    int owned;                 /* flips that one rank has found by itself, and no other one */
+    float *kept[TRIAL_ARRAYS]; /* this rank's memory before a flip */
 };
 
 static int64_t draw(int i, int what, int64_t n)
@@ -29,23 +29,23 @@ static int64_t draw(int i, int what, int64_t n)
 
 /* ---- this rank's memory ---- */
 
-static int64_t elems_of(const struct store *s, int part)
+static int64_t elems_of(const struct store *s, int array)
 {
-    return part > 0                           ? store_memory_moment_elems(s, part)
+    return array > 0                          ? store_memory_moment_elems(s, array)
            : s->policy.masters == STORE_WHOLE ? s->c.table->total_elems
                                               : s->layout.shard_elems;
 }
 
 static void keep(struct job *job, const struct step *step, bool is_back)
 {
-    for (int part = 0; part < step_parts(step); part++) {
-        const size_t bytes = (size_t)elems_of(step_core(step)->store, part) * sizeof(float);
-        float *here =
-            (part == 0 ? step_core(step)->store->params : step_core(step)->store->moment[part - 1])
-                .data;
-        if (!job->kept[part])
-            job->kept[part] = malloc(bytes);
-        memcpy(is_back ? here : job->kept[part], is_back ? job->kept[part] : here, bytes);
+    for (int array = 0; array < step_arrays(step); array++) {
+        const size_t bytes = (size_t)elems_of(step_core(step)->store, array) * sizeof(float);
+        float *here = (array == 0 ? step_core(step)->store->params
+                                  : step_core(step)->store->moment[array - 1])
+                          .data;
+        if (!job->kept[array])
+            job->kept[array] = malloc(bytes);
+        memcpy(is_back ? here : job->kept[array], is_back ? job->kept[array] : here, bytes);
     }
 }
 
@@ -100,8 +100,8 @@ static enum status flip(struct ranks_one *one, struct job *job, struct step *ste
         while (store_local_shard(step_core(step)->store, bucket).elems == 0)
             bucket = (bucket + 1) % buckets_n;
         const struct store_local_shard a = store_local_shard(step_core(step)->store, bucket);
-        const struct tensor part[] = {a.p, a.m, a.v};
-        uint32_t *bits = part[draw(i, 1, step_parts(step))].data;
+        const struct tensor array[] = {a.p, a.m, a.v};
+        uint32_t *bits = array[draw(i, 1, step_arrays(step))].data;
         bits[draw(i, 3, a.elems)] ^= UINT32_C(1) << draw(i, 4, 32);
     }
     if (!is_update(job, i))
@@ -120,7 +120,7 @@ static enum status flip(struct ranks_one *one, struct job *job, struct step *ste
     job->named += changed.rank == rank &&
                   changed.steps == job->trial.first_step + (is_update(job, i) ? 0 : 1);
     job->parted +=
-        rank != one->rank || (u->is_found && u->part == (int)draw(i, 1, step_parts(step)));
+        rank != one->rank || (u->is_found && u->array == (int)draw(i, 1, step_arrays(step)));
     return st == ST_OK || st == ST_FAULT || st == ST_PEER ? forget(job, step) : st;
 }
 
@@ -157,8 +157,8 @@ static enum status rank_main(struct ranks_one *one)
     status_save(&saved);
     batch_free(&job->batch);
     step_close(step);
-    for (int part = 0; part < TRIAL_PARTS; part++)
-        free(job->kept[part]);
+    for (int array = 0; array < TRIAL_ARRAYS; array++)
+        free(job->kept[array]);
     status_restore(&saved);
     return st;
 }

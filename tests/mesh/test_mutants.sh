@@ -25,12 +25,12 @@ only the newest step is looked at|peer_copy/choice|s/while (!out->is_found/while
 the newer slot is written over|peer_copy/memory|/^int peer_copy_memory_oldest/,/^}/s/is_older(/!is_older(/
 slices of other ranks become the state as they are|peer_copy/restore|s/    if (copy->choice.ranks != copy->place.ranks)/    if (0)/
 a slice that was restored has no second copy|peer_copy/restore|s/    TRY(replicate_slices(copy, slot));/    ;/
-pieces of a slice are written to one address|step/slice|s/to->values + from - to->first);/to->values);/
-a slice of another part becomes the state|step/slice|s/    if (!is_own_part(s, \&at))/    if (0)/
-the moments of a slice become parameters|step/slice|s/struct resize to = {s, r->part,/struct resize to = {s, 0,/
+chunks of a slice are written to one address|step/slice|s/to->values + from - to->first);/to->values);/
+a slice of another shard becomes the state|step/slice|s/    if (!is_own_shard(s, \&at))/    if (0)/
+the moments of a slice become parameters|step/slice|s/struct resize to = {s, r->array,/struct resize to = {s, 0,/
 a copy has the own slice in place of the kept one|peer_copy/exchange|s/slice = step_slice(step, rank);/slice = step_slice(step, copy->place.rank);/
-a slice that was received is never complete|peer_copy/exchange|s/    if (piece->i == n - 1 \&\& copy->receives)/    if (0)/
-pieces of a slice come from one address|peer_copy/exchange|s/mine + to.first, to.elems/mine, to.elems/
+a slice that was received is never complete|peer_copy/exchange|s/    if (chunk->i == n - 1 \&\& copy->receives)/    if (0)/
+chunks of a slice come from one address|peer_copy/exchange|s/mine + to.first, to.elems/mine, to.elems/
 ROWS
 }
 rows_shards() {
@@ -45,12 +45,12 @@ gradients are not recorded|feature/step_shard_trace|s/            sum = XXH3_64b
 rows for the next stage are not recorded|step/pipe_run|s/        TRY(call_row_hooks(run, model_shard_output(&p)));/        ;/
 gradients for the stage before are not recorded|step/pipe_run|s/    return call_row_hooks(run, run->p->made\[at\]);/    return ST_OK;/
 backward passes of stages have the order of forward ones|step/pipe_run|s/op.is_backward ? ends_at(run) - 1 - at : at/at/
-parts of a tied embedding's gradient lie in one range|step/pipe_ends|s/micro % pipe->plan.heads_ahead/0/
+terms of a tied embedding's gradient lie in one range|step/pipe_ends|s/micro % pipe->plan.heads_ahead/0/
 a shard alone has the samples of another place|step/pipe_run|s/\.sample_first = sample,/.sample_first = 0,/
 one rank of a group speaks for all|feature/step_shard_differ|s/place < places_n(s); place++) {$/place < 1; place++) {/
 the ranks of groups are mixed up|feature/step_shard_differ|s/\[MESH_AXIS_DATA\] = group,/[MESH_AXIS_DATA] = 0,/
 the wrong group is named|feature/step_shard_differ|s/odd == 0 ? a->owner : a->checker/odd == 0 ? a->checker : a->owner/
-the positions of a sample are not divided|feature/step_shard_check|s/batch = step_context_part(s, \&k->batch, \&k->own);/batch = k->batch;/
+the positions of a sample are not divided|feature/step_shard_check|s/batch = step_context_batch(s, \&k->batch, \&k->own);/batch = k->batch;/
 a trace is never emptied|feature/step_shard_check|s/    step_shard_trace_clear(trace);/    ;/
 ROWS
 }

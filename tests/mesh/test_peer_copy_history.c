@@ -154,10 +154,10 @@ static void finish(struct history *h, const struct trial *calm)
     run_world(h, &h->like);
     copies_ended_well(h->nodes * h->locals, describe(h, text));
     (void)check_found(h, is_whole(&before), &before);
-    for (int part = 0; part < TRIAL_PARTS; part++)
-        if (memcmp(copies_job[0].trial.state[part], calm->state[part],
+    for (int array = 0; array < TRIAL_ARRAYS; array++)
+        if (memcmp(copies_job[0].trial.state[array], calm->state[array],
                    (size_t)calm->elems * sizeof(float)))
-            fail_msg("%s: part %d differs from a calm run's", describe(h, text), part);
+            fail_msg("%s: array %d differs from a calm run's", describe(h, text), array);
     trial_free(&copies_job[0].trial);
 }
 

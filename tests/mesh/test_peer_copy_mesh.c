@@ -1,4 +1,4 @@
-/* test_peer_copy_mesh — copies in peers' memory of ranks that hold different parts of the model
+/* test_peer_copy_mesh — copies in peers' memory of ranks that hold different shards of the model
  * (TP, PP) or of samples (CP): a rank ends in the middle of a step, and a node loses its memory.
  * All go on from copies to the bits of a run that was never disturbed. */
 #define RANKS_MAX 12
@@ -8,12 +8,13 @@ struct shape {
     const char *name;
     int tensor, context, stages, chunks;
     int nodes, locals;
-    bool is_sent_whole; /* with SHARD=none slices go to ranks of other parts */
+    bool is_sent_whole; /* with SHARD=none slices go to ranks of other shards */
 };
 
-/* Slices go beside the backward pass, to a rank of the same part (4 x 1), of another tensor rank (2
- * x 1); or after the passes, to other stages, in pairs, rings (3 x 1) and longer cycles. With five
- * ranks of each stage on three nodes a slice goes to the rank of its stage that is two further. */
+/* Slices go beside the backward pass, to a rank of the same shard (4 x 1), of another tensor rank
+ * (2 x 1); or after the passes, to other stages, in pairs, rings (3 x 1) and longer cycles. With
+ * five ranks of each stage on three nodes a slice goes to the rank of its stage that is two
+ * further. */
 static const struct shape shapes[] = {
     {"TP=2", 2, 1, 1, 1, 2, 2, false},
     {"TP=2", 2, 1, 1, 1, 4, 1, false},
@@ -75,9 +76,9 @@ static void heal(const struct shape *shape, const struct job *like, int unit, in
     struct trial want = *calm;
     const bool is_none = like->trial.config.store.shard == LAYOUT_SHARD_NONE;
     text_of(shape, like, unit, lost, what);
-    for (int part = 0; part < TRIAL_PARTS; part++) { /* copies_finish frees it */
-        want.state[part] = calloc((size_t)calm->elems, sizeof(float));
-        memcpy(want.state[part], calm->state[part], (size_t)calm->elems * sizeof(float));
+    for (int array = 0; array < TRIAL_ARRAYS; array++) { /* copies_finish frees it */
+        want.state[array] = calloc((size_t)calm->elems, sizeof(float));
+        memcpy(want.state[array], calm->state[array], (size_t)calm->elems * sizeof(float));
     }
     copies_begin(shape->nodes * shape->locals);
     copies_lose(like, shape->nodes, shape->locals, 3, unit, leaver(shape, lost), lost >= 0);
@@ -156,7 +157,7 @@ TEST(test_pair_lost)
 {
     for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard += LAYOUT_SHARD_FULL) {
         const enum layout_shard s = (enum layout_shard)shard;
-        assert_int_equal(found_without(&shapes[1], s, 0, 2), -1); /* TP=2: pairs of one part */
+        assert_int_equal(found_without(&shapes[1], s, 0, 2), -1); /* TP=2: pairs of one shard */
         assert_int_equal(found_without(&shapes[1], s, 0, 1), 5);
         assert_int_equal(found_without(&shapes[4], s, 2, 3), -1); /* PP=2 */
         assert_int_equal(found_without(&shapes[4], s, 1, 2), 5);
@@ -189,7 +190,7 @@ static int64_t change(const struct shape *shape, enum layout_shard shard, int ra
     return copies_job[0].found_step;
 }
 
-/* With SHARD=none and several ranks of a part, updates are made in the next forward pass, so two
+/* With SHARD=none and several ranks of a shard, updates are made in the next forward pass, so two
  * copies are made before all know. Of a slice that travels both may be wrong; of others the older
  * one is of memory that is right. */
 TEST(test_change)
@@ -204,7 +205,7 @@ TEST(test_change)
     }
 }
 
-/* Fewer or more nodes go on (ON_LOSS=shrink), with the same parts. */
+/* Fewer or more nodes go on (ON_LOSS=shrink), with the same shards. */
 TEST(test_resize)
 {
     static const struct shape row[] = {

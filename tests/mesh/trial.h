@@ -11,15 +11,15 @@
 #include "train/step/lr_schedule.h"
 
 #define TRIAL_STEPS_MAX 512
-#define TRIAL_PARTS 3
+#define TRIAL_ARRAYS 3
 
 struct trial {
     struct step_config config; /* dev and comm are the rank's */
     int first_step, steps;
     double lr;
-    float *load[TRIAL_PARTS]; /* rank 0: the state to start from; NULL: initial values */
-    bool reads_state;         /* rank 0 reads the state at the end */
-    bool learnable;           /* the next token follows from this one */
+    float *load[TRIAL_ARRAYS]; /* rank 0: the state to start from; NULL: initial values */
+    bool reads_state;          /* rank 0 reads the state at the end */
+    bool learnable;            /* the next token follows from this one */
     bool first_only; /* only sample 0 has targets: gradients are those of one rank to the bit */
     int nan_step, nan_rank;     /* -1: never */
     int leave_step, leave_rank; /* a rank that ends before this step; -1: never */
@@ -28,7 +28,7 @@ struct trial {
     void (*stepped)(const struct ranks_one *one, int step);
     /* outcome */
     double loss[TRIAL_STEPS_MAX], norm[TRIAL_STEPS_MAX], eval;
-    float *state[TRIAL_PARTS]; /* elems each: all parameters, one behind the other */
+    float *state[TRIAL_ARRAYS]; /* elems each: all parameters, one behind the other */
     int64_t elems;
     /* called after each step, for config.balances: how long it took this rank, in ms; NULL: 1 */
     double (*compute_ms)(const struct ranks_one *one, int step);
@@ -100,18 +100,18 @@ static inline void trial_sample(const struct trial *t, int step, int64_t sample,
 }
 
 /* A parameter's state, in ranges that fit no bucket. at: in the arrays of the test. */
-static inline enum status trial_param(struct trial *t, struct step *step, int part,
+static inline enum status trial_param(struct trial *t, struct step *step, int array,
                                       const struct param *param, int64_t at, bool is_put)
 {
     enum status st = ST_OK;
     for (int64_t first = 0; st == ST_OK && first < param->elems; first += 1000) {
         int64_t n = param->elems - first < 1000 ? param->elems - first : 1000;
-        if (is_put && t->load[part])
-            st = state_write(step_state(step), part, param->offset + first, n,
-                             t->load[part] + at + first);
+        if (is_put && t->load[array])
+            st = state_write(step_state(step), array, param->offset + first, n,
+                             t->load[array] + at + first);
         else if (!is_put)
-            st = state_read(step_state(step), part, param->offset + first, n,
-                            t->state[part] + at + first);
+            st = state_read(step_state(step), array, param->offset + first, n,
+                            t->state[array] + at + first);
     }
     return st;
 }
@@ -122,8 +122,8 @@ static inline enum status trial_state(struct trial *t, struct step *step, bool i
     const struct param_table *table = step_whole_table(step);
     int64_t at = 0;
     for (int i = 0; st == ST_OK && i < table->params_n; at += table->param[i++].elems)
-        for (int part = 0; st == ST_OK && part < step_parts(step); part++)
-            st = trial_param(t, step, part, &table->param[i], at, is_put);
+        for (int array = 0; st == ST_OK && array < step_arrays(step); array++)
+            st = trial_param(t, step, array, &table->param[i], at, is_put);
     return state_end(step_state(step), st) != ST_OK && st == ST_OK ? ST_PEER : st;
 }
 
@@ -140,8 +140,8 @@ static inline enum status trial_read(struct ranks_one *one, struct trial *t, str
         return ST_OK;
     if (one->rank != 0)
         return state_serve(step_state(step));
-    for (int part = 0; part < step_parts(step); part++)
-        t->state[part] = calloc((size_t)t->elems, sizeof(float));
+    for (int array = 0; array < step_arrays(step); array++)
+        t->state[array] = calloc((size_t)t->elems, sizeof(float));
     return trial_state(t, step, false);
 }
 
@@ -257,17 +257,17 @@ static inline struct trial trial_run(const struct trial *like, int nodes, int lo
 
 static inline void trial_free(struct trial *t)
 {
-    for (int part = 0; part < TRIAL_PARTS; part++) {
-        free(t->state[part]);
-        t->state[part] = NULL;
+    for (int array = 0; array < TRIAL_ARRAYS; array++) {
+        free(t->state[array]);
+        t->state[array] = NULL;
     }
 }
 
 static inline void trial_same_state(const struct trial *a, const struct trial *b, const char *what)
 {
-    for (int part = 0; part < TRIAL_PARTS && a->state[part] && b->state[part]; part++)
-        if (memcmp(a->state[part], b->state[part], (size_t)a->elems * sizeof(float)))
-            fail_msg("%s: part %d differs", what, part);
+    for (int array = 0; array < TRIAL_ARRAYS && a->state[array] && b->state[array]; array++)
+        if (memcmp(a->state[array], b->state[array], (size_t)a->elems * sizeof(float)))
+            fail_msg("%s: array %d differs", what, array);
 }
 
 static inline void trial_same(const struct trial *a, const struct trial *b, const char *what)

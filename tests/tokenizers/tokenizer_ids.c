@@ -3,8 +3,8 @@
  *   tokenizer_ids TOKENIZER <texts >ids
  *
  * stdin: for each text its bytes as uint32 and the text. stdout: for each its ids as uint32, and
- * their number before them. Each text is also encoded in parts, at the places that tokenizer_cut
- * gives; other ids in parts than in one are an error. With a third argument: MB of CPU time a
+ * their number before them. Each text is also encoded in chunks, at the places that tokenizer_cut
+ * gives; other ids in chunks than in one are an error. With a third argument: MB of CPU time a
  * second for the text of stdin, repeated to 16 MB.
  *
  *   tokenizer_ids MODEL.gguf json TOKENIZER.json
@@ -40,7 +40,7 @@ static size_t encode(const uint8_t *text, size_t n, bool is_begin, uint32_t *ids
 }
 
 /* The text in windows of a few bytes, as src/data/tokenizer/encode.c cuts a file. */
-static size_t encode_parts(uint32_t number, const uint8_t *text, size_t n, uint32_t *ids)
+static size_t encode_chunks(uint32_t number, const uint8_t *text, size_t n, uint32_t *ids)
 {
     size_t at = 0, ids_n = 0;
     for (uint64_t i = 0; at < n; i++) {
@@ -98,7 +98,7 @@ static int write_json(const char *from, const char *to)
 int main(int argc, char **argv)
 {
     static uint8_t text[1 << 20];
-    static uint32_t ids[4 << 20], parts[4 << 20];
+    static uint32_t ids[4 << 20], chunks[4 << 20];
     uint32_t n;
     const int64_t began_ns = cpu_ns();
     if (argc == 4)
@@ -114,8 +114,8 @@ int main(int argc, char **argv)
         if (n > sizeof text || fread(text, 1, n, stdin) != n)
             return 1;
         const uint32_t whole = (uint32_t)encode(text, n, true, ids);
-        const size_t cut = encode_parts(number, text, n, parts);
-        if (cut != whole || memcmp(ids, parts, cut * sizeof *ids) != 0) {
+        const size_t cut = encode_chunks(number, text, n, chunks);
+        if (cut != whole || memcmp(ids, chunks, cut * sizeof *ids) != 0) {
             fprintf(stderr, "text %u has other ids in parts\n", number);
             return 1;
         }

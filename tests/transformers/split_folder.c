@@ -16,7 +16,7 @@ static enum status read_named(const char *folder, const char *name, char **out, 
     return file_read(path, 1 << 28, out, n_out);
 }
 
-static enum status split(const char *from, const char *to, int64_t part_bytes)
+static enum status split(const char *from, const char *to, int64_t file_bytes_max)
 {
     char *config = NULL, *bytes = NULL;
     size_t config_n, n;
@@ -36,7 +36,7 @@ static enum status split(const char *from, const char *to, int64_t part_bytes)
                                                 .data = entry->data};
         memcpy(source[i].dim, entry->dim, sizeof source[i].dim);
     }
-    enum status st = hf_save(to, source, tensors.entries_n, &file, 1, part_bytes);
+    enum status st = hf_save(to, source, tensors.entries_n, &file, 1, file_bytes_max);
     free(source);
     safetensors_free(&tensors);
     free(bytes);
@@ -46,12 +46,12 @@ static enum status split(const char *from, const char *to, int64_t part_bytes)
 
 int main(int argc, char **argv)
 {
-    int64_t part_bytes;
-    if (argc != 4 || text_parse_i64(argv[3], 1, INT64_MAX, &part_bytes) != TEXT_OK) {
+    int64_t file_bytes_max;
+    if (argc != 4 || text_parse_i64(argv[3], 1, INT64_MAX, &file_bytes_max) != TEXT_OK) {
         fprintf(stderr, "usage: split_folder FROM TO BYTES\n");
         return 64;
     }
-    if (split(argv[1], argv[2], part_bytes) == ST_OK)
+    if (split(argv[1], argv[2], file_bytes_max) == ST_OK)
         return 0;
     fprintf(stderr, "%s\n", status_message());
     return 1;

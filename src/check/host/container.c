@@ -1,5 +1,5 @@
-/* check_container — the restrictions of a container that no other part detects, and whether Slurm's
- * list of GPUs agrees with the node. */
+/* check_container — the restrictions of a container that no other check detects, and whether
+ * Slurm's list of GPUs agrees with the node. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -42,7 +42,7 @@ static void look_at(struct gres *g, const char *path)
 /* Reads "/dev/nvidia[0-3,6]" or "/dev/nvidia0". */
 static void read_files(struct gres *g, const char *value)
 {
-    char copy[256], path[300], *rest = copy, *part;
+    char copy[256], path[300], *rest = copy, *range;
     int64_t first, last;
     text_copy(copy, sizeof copy, value);
     char *open = strchr(copy, '['), *close = open ? strchr(open, ']') : NULL;
@@ -51,12 +51,12 @@ static void read_files(struct gres *g, const char *value)
         return;
     }
     *open = *close = 0;
-    for (rest = open + 1; (part = strsep(&rest, ",")) != NULL;) {
-        char *dash = strchr(part, '-');
+    for (rest = open + 1; (range = strsep(&rest, ",")) != NULL;) {
+        char *dash = strchr(range, '-');
         if (dash)
             *dash++ = 0;
-        if (text_parse_i64(part, 0, 255, &first) != TEXT_OK ||
-            text_parse_i64(dash ? dash : part, first, 255, &last) != TEXT_OK)
+        if (text_parse_i64(range, 0, 255, &first) != TEXT_OK ||
+            text_parse_i64(dash ? dash : range, first, 255, &last) != TEXT_OK)
             return;
         for (; first <= last; first++) {
             text_format(path, sizeof path, "%s%lld%s", copy, (long long)first, close + 1);

@@ -19,16 +19,16 @@
 /* "0-3,8,10-11" → 7; 0: not such a list */
 static int count_list(const char *text)
 {
-    char copy[1024], *rest = copy, *part;
+    char copy[1024], *rest = copy, *range;
     int n = 0;
     int64_t first, last;
     text_copy(copy, sizeof copy, text);
-    while ((part = strsep(&rest, ",")) != NULL) {
-        char *dash = strchr(part, '-');
+    while ((range = strsep(&rest, ",")) != NULL) {
+        char *dash = strchr(range, '-');
         if (dash)
             *dash++ = 0;
-        if (text_parse_i64(part, 0, 1 << 20, &first) != TEXT_OK ||
-            text_parse_i64(dash ? dash : part, first, 1 << 20, &last) != TEXT_OK)
+        if (text_parse_i64(range, 0, 1 << 20, &first) != TEXT_OK ||
+            text_parse_i64(dash ? dash : range, first, 1 << 20, &last) != TEXT_OK)
             return 0;
         n += (int)(last - first) + 1;
     }

@@ -16,7 +16,7 @@
 #include "base/text.h"
 
 #define LINE_BYTES 1024
-/* most bytes of a record in /dev/kmsg: the kernel refuses to read one in parts */
+/* most bytes of a record in /dev/kmsg: the kernel refuses to read less of one */
 #define RECORD_BYTES 8192
 
 static bool path_of(char *out, const char *root, const char *path, va_list args)
@@ -198,7 +198,7 @@ static void split_lines(struct lines *l, const char *bytes, size_t n)
 bool check_file_lines(const char *root, const char *path, int64_t bytes_max,
                       void (*line)(void *arg, char *text), void *arg)
 {
-    char full[FILE_PATH_MAX], part[RECORD_BYTES];
+    char full[FILE_PATH_MAX], record[RECORD_BYTES];
     struct lines l = {.line = line, .arg = arg};
     int fd = text_format(full, sizeof full, "%s%s", root, path)
                  ? open_file(full, root[0] == 0 && strcmp(path, "/dev/kmsg") == 0)
@@ -206,12 +206,12 @@ bool check_file_lines(const char *root, const char *path, int64_t bytes_max,
     if (fd < 0)
         return false;
     while (bytes_max > 0) {
-        ssize_t n = read(fd, part, sizeof part);
+        ssize_t n = read(fd, record, sizeof record);
         if (n < 0 && (errno == EPIPE || errno == EINTR)) /* records were overwritten meanwhile */
             continue;
         if (n <= 0)
             break;
-        split_lines(&l, part, (size_t)n);
+        split_lines(&l, record, (size_t)n);
         bytes_max -= n;
     }
     close(fd);

@@ -40,7 +40,7 @@ bool check_file_is_name(const char *name);
 void check_file_list_with(const char *root, const char *prefix, struct check_file_names *out,
                           const char *path, ...) __attribute__((format(printf, 4, 5)));
 /* check_file_lines — calls line(arg, text) for each line in the first bytes_max bytes of a file. A
- * line over 1023 bytes is passed in parts. Returns false if the file is missing or cannot be read;
+ * line over 1023 bytes is passed in chunks. Returns false if the file is missing or cannot be read;
  * errno has the reason. Also reads the log of the kernel, /dev/kmsg, up to its end. */
 bool check_file_lines(const char *root, const char *path, int64_t bytes_max,
                       void (*line)(void *arg, char *text), void *arg);

@@ -13,19 +13,19 @@
 #define FABRIC_DONE 3
 #define NVLINK_ERRORS_MAX 1000 /* replays and CRC errors that were corrected by retransmission */
 
-/* Returns the links of chips whose boards connect all links. A rented part of such a board may have
- * fewer links, and a single GPU none. */
+/* Returns the links of chips whose boards connect all links. A rented share of such a board may
+ * have fewer links, and a single GPU none. */
 static int64_t links_of(const char *name)
 {
     static const struct {
-        const char *part;
+        const char *prefix;
         int64_t links;
     } boards[] = {{"NVIDIA A100-SXM", 12},
                   {"NVIDIA H100 80GB HBM3", 18},
                   {"NVIDIA H200", 18},
                   {"NVIDIA B200", 18}};
     for (size_t i = 0; i < sizeof boards / sizeof *boards; i++)
-        if (text_starts(name, boards[i].part) && !strstr(name, "NVL"))
+        if (text_starts(name, boards[i].prefix) && !strstr(name, "NVL"))
             return boards[i].links;
     return 0;
 }
@@ -41,7 +41,7 @@ static void bad_link(struct check_static *s, int i, enum check_verdict verdict, 
 }
 
 /* Judges the number of links. On a board all GPUs have all links. Some cards have a bridge and
- * others none, so only a part of a bridge is an error. A GPU in instances (MIG) uses no link. */
+ * others none, so only one end of a bridge is an error. A GPU in instances (MIG) uses no link. */
 static enum check_verdict judge_count(const struct nvml_health_gpu *gpu, int64_t most, int64_t want)
 {
     int64_t active = gpu->nvlinks_active;

@@ -76,7 +76,7 @@ const char *check_static_flag(const struct check_static *s, const char *host, co
                                                     : k8s;
 }
 
-/* ---- functions of all parts ---- */
+/* ---- functions of all checks ---- */
 
 enum check_container check_static_container(const char *root)
 {
@@ -111,9 +111,9 @@ static void capability_line(void *arg, char *line)
     s->is_locked_free = bits >> CAP_IPC_LOCK_BIT & 1;
 }
 
-static void run_parts(struct check_static *s)
+static void run_checks(struct check_static *s)
 {
-    static void (*const parts[])(struct check_static *) = {
+    static void (*const checks[])(struct check_static *) = {
         check_gpu_rows,       check_nvlink_rows,   check_xid_rows,         check_infiniband_rows,
         check_interface_rows, check_cpu_rows,      check_host_memory_rows, check_ulimit_rows,
         check_space_rows,     check_container_rows};
@@ -144,8 +144,8 @@ static void run_parts(struct check_static *s)
         text_copy(s->nvml_reason, sizeof s->nvml_reason, status_message());
         status_clear();
     }
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        parts[i](s);
+    for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
+        checks[i](s);
 }
 
 void check_static_run(const struct check_config *config, int64_t budget_ms, struct check_rows *rows)
@@ -174,7 +174,7 @@ void check_static_run(const struct check_config *config, int64_t budget_ms, stru
         host->scheduler = scheduler_of(s);
         check_file_read(s->root, host->name, sizeof host->name, "/proc/sys/kernel/hostname");
     }
-    run_parts(s);
+    run_checks(s);
     check_host_free(&s->hosts);
     free(s);
 }

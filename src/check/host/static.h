@@ -1,5 +1,5 @@
 /* check_static — the second stage of a check: properties of a node that need no computation. The
- * stage calls each of the parts listed here; a part adds rows for one subject.
+ * stage calls each of the checks listed here; a check adds rows for one subject.
  *
  * It runs once per node, on the rank with local number 0. All its inputs come from files below
  * config->root and from check_gpu_list, so a test replaces the machine by a tree. */
@@ -36,7 +36,7 @@ struct check_static {
     bool is_nvml_stuck;    /* NVML did not answer */
 };
 
-/* The parts. Each reads s and adds rows. */
+/* The checks. Each reads s and adds rows. */
 void check_gpu_rows(struct check_static *s);    /* number, driver, health of each GPU */
 void check_nvlink_rows(struct check_static *s); /* NVLink and fabric manager */
 void check_xid_rows(struct check_static *s);    /* the kernel's log */

@@ -1,4 +1,4 @@
-/* check_bisect — finds the bad members of a group by testing parts of it: a set that fails is
+/* check_bisect — finds the bad members of a group by testing subsets of it: a set that fails is
  * halved until single members are left. All tests of one round are disjoint, so they run at the
  * same time. Pure: the caller runs the tests, and all ranks that report the same failures get the
  * same rounds.

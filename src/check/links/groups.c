@@ -24,7 +24,7 @@
 #define TIMES 2         /* calls in a test of a group, because faults may be intermittent */
 #define EACH_BYTES 1024 /* least bytes of a buffer for each member: every rank owns a part */
 /* fraction 1/16 of the free memory, for each of the buffers of all workers */
-#define MEMORY_PART 16
+#define MEMORY_SHARE 16
 
 static const int64_t sizes[SIZES_MAX] = {8,        64 * KIB,  MIB,       16 * MIB,
                                          64 * MIB, 256 * MIB, 1024 * MIB};
@@ -338,7 +338,7 @@ static void add_members(const struct isolate *s, int64_t wrong, struct check_row
     }
 }
 
-/* isolate_ranks — finds the ranks that make a collective wrong by testing parts of the ranks
+/* isolate_ranks — finds the ranks that make a collective wrong by testing subsets of the ranks
  * (links/bisect.h), and writes a row for each on rank 0. Collective over all ranks. call: the wrong
  * call; flips is the rank's own. wrong: elements on the rank with the most. */
 static enum status isolate_ranks(const struct measure_collective_memory *memory, struct comm *comm,
@@ -400,7 +400,7 @@ static int64_t wanted_bytes(const struct groups *g)
         dev_info(g->config->dev, &info);
         left = info.free_bytes >= 0 ? info.free_bytes * g->place->locals : left;
     }
-    while (left >= 0 && bytes > MIB && bytes > left / g->place->locals / MEMORY_PART)
+    while (left >= 0 && bytes > MIB && bytes > left / g->place->locals / MEMORY_SHARE)
         bytes /= 2;
     return bytes;
 }

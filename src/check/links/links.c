@@ -235,7 +235,7 @@ static bool is_slow(const struct measure_link_way *way, const struct check_links
 
 /* is_late_alone — returns true if the link is also late without the waits for a core, with the
  * number of pings of the normal links, and in the end later than any single measurement of those.
- * explained_us: the part that its rate explains. */
+ * explained_us: the share that its rate explains. */
 static bool is_late_alone(const struct measure_link_found *link,
                           const struct check_links_norm *norm, double explained_us, bool is_last)
 {

@@ -65,7 +65,7 @@ void check_links_merge(struct measure_link_found *best, const struct measure_lin
  * must also be later than their best_most_us, which the caller sets from all measurements of the
  * normal links. If the link had fewer pings than the normal ones, the first pings of each are
  * compared, because the best of 200 is lower than the best of 20. If the link is also slow, only
- * the part that its rate does not explain counts, because a frame waits for the previous one.
+ * the share that its rate does not explain counts, because a frame waits for the previous one.
  *
  * Rate. The link is slow, also without that time; or equally slow in all slices and, after the last
  * measurement, in two of them. In the end it must also be slower than their rate_least, which the

@@ -63,7 +63,7 @@ struct cores {
     struct core *core;
     int n;
     int64_t limit_ms;
-    bool is_stolen;  /* other machines used part of the time */
+    bool is_stolen;  /* other machines used some of the time */
     bool is_cleared; /* slower than the other ranks' cores, but not while all were measured again */
     double peers_ghz; /* median of the ranks' slowest cores; 0: one rank */
     struct dev *dev;  /* a device with one thread */

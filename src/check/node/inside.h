@@ -1,4 +1,4 @@
-/* check_node_inside — declarations shared by the parts of the node stage, check_node*.c. Must not
+/* check_node_inside — declarations shared by the files of the node stage, check_node*.c. Must not
  * know other stages. */
 #ifndef CONVOY_CHECK_CHECK_NODE_INSIDE_H
 #define CONVOY_CHECK_CHECK_NODE_INSIDE_H

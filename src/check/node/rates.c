@@ -126,7 +126,7 @@ static int64_t buffer_bytes(const struct check_node *n)
     return bytes;
 }
 
-/* begin_memory — opens the memory. Only the part for which a slice stays short is used: slow
+/* begin_memory — opens the memory. Only the size for which a slice stays short is used: slow
  * memory, and an emulated GPU, use less. */
 static enum status begin_memory(struct check_node *n)
 {

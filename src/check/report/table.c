@@ -16,7 +16,7 @@
 
 #define COLUMNS 100
 
-/* The input of all parts. */
+/* The input of all functions here. */
 struct table {
     const struct check_rows *rows;
     const struct check_report_about *about;
@@ -53,26 +53,26 @@ static char state_after(char state, const char *s, int *i)
 }
 
 /* A line of a command. */
-struct piece {
+struct segment {
     int bytes;    /* bytes of the text, without blanks around it */
     char state;   /* state of the shell at the begin of the next line */
     bool is_word; /* it continues in the middle of a word */
 };
 
-/* Returns the piece up to the last blank outside of quotes that fits, else up to the middle of a
+/* Returns the segment up to the last blank outside of quotes that fits, else up to the middle of a
  * word. begin: state of the shell at the begin of the line. */
-static struct piece piece_of(const char *s, int columns, char begin)
+static struct segment segment_of(const char *s, int columns, char begin)
 {
     const int all = text_prefix(s, columns);
-    struct piece blank = {0}, word = {0};
+    struct segment blank = {0}, word = {0};
     char state = begin;
     if (!s[all])
-        return (struct piece){all, 0, false};
+        return (struct segment){all, 0, false};
     for (int i = 0; i <= all; i++) {
         if (s[i] == ' ' && i > 0 && (state == 0 || state == '#'))
-            blank = (struct piece){i, state, false};
+            blank = (struct segment){i, state, false};
         if ((s[i] & 0xC0) != 0x80)
-            word = (struct piece){i, state, true};
+            word = (struct segment){i, state, true};
         state = state_after(state, s, &i);
     }
     return blank.bytes > 0 ? blank : word;
@@ -83,21 +83,21 @@ static struct piece piece_of(const char *s, int columns, char begin)
 static void wrap_command(struct text *out, int indent, const char *at)
 {
     const int columns = COLUMNS - indent - 3; /* room for two quotes and a backslash */
-    struct piece last = {0};
+    struct segment last = {0};
     for (bool is_first = true; is_first || *at; is_first = false) {
         const bool is_quoted = last.is_word && last.state != 0 && last.state != '#';
-        const struct piece piece = piece_of(at, columns, last.state);
+        const struct segment segment = segment_of(at, columns, last.state);
         text_add(out, "%*s%s%.*s%.*s", is_first || last.is_word ? 0 : indent, "",
-                 last.state == '#' ? "# " : "", is_quoted, &last.state, piece.bytes, at);
-        at += piece.bytes;
-        if (piece.is_word && piece.state != 0 && piece.state != '#')
-            text_add(out, "%c", piece.state);
-        if (*at && piece.state != '#')
-            text_add(out, piece.is_word ? "\\" : " \\");
+                 last.state == '#' ? "# " : "", is_quoted, &last.state, segment.bytes, at);
+        at += segment.bytes;
+        if (segment.is_word && segment.state != 0 && segment.state != '#')
+            text_add(out, "%c", segment.state);
+        if (*at && segment.state != '#')
+            text_add(out, segment.is_word ? "\\" : " \\");
         measure_table_end(out);
-        while (*at == ' ' && !piece.is_word)
+        while (*at == ' ' && !segment.is_word)
             at++;
-        last = piece;
+        last = segment;
     }
 }
 

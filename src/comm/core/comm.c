@@ -1,4 +1,4 @@
-/* comm — the parts that all transports share: checks, call numbers, deadlines, the first failure,
+/* comm — the code that all transports share: checks, call numbers, deadlines, the first failure,
  * times. Must not know how data are moved. */
 #include "comm/core/comm.h"
 

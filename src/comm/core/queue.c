@@ -51,7 +51,7 @@ struct comm_queue *comm_queue_open(comm_queue_fn *fn, comm_queue_poll_fn *poll, 
     return queue;
 }
 
-/* Requests a short time slice. This thread does short pieces of work during long computation; with
+/* Requests a short time slice. This thread does short tasks during long computation; with
  * a short slice the kernel schedules it immediately, without more processor time in total (Linux
  * 6.12; older kernels ignore it). */
 static void use_short_slices(void)

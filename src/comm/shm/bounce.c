@@ -20,10 +20,10 @@ static int64_t rounds_of(int64_t elems, int64_t chunk)
 }
 
 /* Returns the elements of one of `parts` equal chunks of a bounce buffer. */
-static int64_t chunk_elems(const struct comm_call *call, int parts)
+static int64_t chunk_elems(const struct comm_call *call, int chunks)
 {
-    int64_t elems = SHM_BARRIER_BOUNCE_BYTES / parts / (int64_t)dtype_bytes(call->dtype);
-    ASSERTF(elems >= PART_ALIGN, "%d chunks of a bounce buffer", parts);
+    int64_t elems = SHM_BARRIER_BOUNCE_BYTES / chunks / (int64_t)dtype_bytes(call->dtype);
+    ASSERTF(elems >= PART_ALIGN, "%d chunks of a bounce buffer", chunks);
     return elems / PART_ALIGN * PART_ALIGN;
 }
 

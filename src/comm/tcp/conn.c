@@ -393,8 +393,8 @@ unsigned tcp_conn_write(struct tcp_conn *conn)
                head = done < TCP_FRAME_HEADER_BYTES ? TCP_FRAME_HEADER_BYTES - done : 0;
         size_t content = (size_t)op->frame_bytes - done - head;
         char *from = op->data + op->moved + (head > 0 ? 0 : done - TCP_FRAME_HEADER_BYTES);
-        struct iovec pieces[2] = {{(void *)(uintptr_t)(op->head + done), head}, {from, content}};
-        struct msghdr message = {.msg_iov = head > 0 ? pieces : pieces + 1,
+        struct iovec iov[2] = {{(void *)(uintptr_t)(op->head + done), head}, {from, content}};
+        struct msghdr message = {.msg_iov = head > 0 ? iov : iov + 1,
                                  .msg_iovlen = head > 0 && content > 0 ? 2 : 1};
         ssize_t n = sendmsg(conn->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (n < 0 && errno != EAGAIN && errno != EINTR)

@@ -104,8 +104,8 @@ static enum status begin_row(struct multiple_choice *m, const struct entry *at, 
     return ST_OK;
 }
 
-/* add_part — turns the last n ids into the context or one ending of the last question. */
-static enum status add_part(struct multiple_choice *m, const struct entry *at, int64_t n)
+/* add_ids — turns the last n ids into the context or one ending of the last question. */
+static enum status add_ids(struct multiple_choice *m, const struct entry *at, int64_t n)
 {
     const uint32_t *ids = (const uint32_t *)m->ids.data + (m->ids.n - n);
     if (n == 0)
@@ -154,7 +154,7 @@ static enum status read_ids(struct multiple_choice *m, const struct entry *at, s
     uint32_t *ids = append_items(&m->ids, n, sizeof *ids);
     for (int64_t i = 0; i < n; i++)
         ids[i] = (uint32_t)read_word(w);
-    return add_part(m, at, n);
+    return add_ids(m, at, n);
 }
 
 static enum status read_question(struct multiple_choice *m, int64_t i, struct words *w)
@@ -280,7 +280,7 @@ static enum status add_text(struct multiple_choice *m, const struct entry *at, c
     TRY(is_context ? tokenizer_prompt(tokenizer, text, n, ids, &ids_n)
                    : tokenizer_encode(tokenizer, text, n, false, ids, &ids_n));
     m->ids.n = before + (int64_t)ids_n;
-    return add_part(m, at, (int64_t)ids_n);
+    return add_ids(m, at, (int64_t)ids_n);
 }
 
 static enum status add_ending(struct multiple_choice *m, const struct entry *at, const cJSON *item)

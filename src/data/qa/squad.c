@@ -1,6 +1,6 @@
 /* squad — see squad.h.
  *
- * The document is walked; only one paragraph at a time becomes a tree, and the needed parts are
+ * The document is walked; only one paragraph at a time becomes a tree, and the needed members are
  * copied. So the questions bound the memory, for any other contents of the document. */
 #include "data/qa/squad.h"
 

@@ -59,7 +59,7 @@ int64_t squad_mismatched(const struct squad *squad);
  * windows.
  *
  * A context longer than the model's input is seen in several windows, each in a forward pass of
- * its own. A span is two positions of one window, start ≤ end, both in the window's part of the
+ * its own. A span is two positions of one window, start ≤ end, both in the window's section of the
  * context, at most SQUAD_SPAN_TOKENS_MAX tokens; its score is the sum of their logits. For
  * questions that may have no answer the best span is compared with the null score: the sum of
  * the two logits at the "no answer" position, the minimum over the windows. Sources: Devlin et

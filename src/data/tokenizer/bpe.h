@@ -96,7 +96,7 @@ struct bpe_train_merge {
 struct bpe_train;
 struct bpe_train *bpe_train_open(enum pretoken_kind kind);
 void bpe_train_close(struct bpe_train *train); /* accepts NULL */
-/* bpe_train_add — counts a text, or a part of one that ends where a pre-token ends. */
+/* bpe_train_add — counts a text, or a chunk of one that ends where a pre-token ends. */
 void bpe_train_add(struct bpe_train *train, const uint8_t *text, size_t n_bytes);
 /* bpe_train_run — merges until there are `vocab` ≥ 256 tokens, or no pair occurs twice; once, after
  * all texts. progress (NULL allowed) is called after each merge, so it must be quick; false stops:

@@ -1,5 +1,5 @@
 /* encode — see encode.h. It reads a block, cuts it where the tokenizer (or a line's end) allows,
- * encodes the parts on all cores, and appends them in order.
+ * encodes the chunks on all cores, and appends them in order.
  *
  * The ids do not depend on the cuts (tokenizer_cut), so not on the number of threads. A block
  * without a place to cut (one endless word or line) grows until it has one. */
@@ -20,15 +20,15 @@
 #include "data/tokenizer/gpt2.h"
 
 enum {
-    ENCODE_PART_BYTES = 1 << 20,
-    ENCODE_PARTS_MAX = 256,
+    ENCODE_CHUNK_BYTES = 1 << 20,
+    ENCODE_CHUNKS_MAX = 256,
     ENCODE_READ_BYTES = 1 << 20, /* bytes read at once, for hashing */
 };
-/* Marks the first id of a record among the ids of a part; ids are below INT32_MAX. */
+/* Marks the first id of a record among the ids of a chunk; ids are below INT32_MAX. */
 #define ENCODE_RECORD ((uint32_t)1 << 31)
 
-/* A part of the block, for one thread. */
-struct encode_part {
+/* A chunk of the block, for one thread. */
+struct encode_chunk {
     uint8_t *text;
     size_t bytes;
     bool is_begin; /* at the beginning of the file */
@@ -46,7 +46,7 @@ struct encode {
     struct tokenizer *own; /* NULL: it is the caller's */
     struct thread_pool *pool;
     uint8_t *text; /* the block: len of cap bytes */
-    uint32_t *ids; /* for cap bytes in up to ENCODE_PARTS_MAX parts */
+    uint32_t *ids; /* for cap bytes in up to ENCODE_CHUNKS_MAX chunks */
     size_t cap, len;
     bool is_begin;            /* the block begins a document */
     int64_t before_bytes;     /* bytes read from the previous files */
@@ -56,7 +56,7 @@ struct encode {
     const struct data_file *file;
     int64_t lines; /* lines of this file, before the block */
     XXH3_state_t *hash;
-    struct encode_part part[ENCODE_PARTS_MAX];
+    struct encode_chunk chunk[ENCODE_CHUNKS_MAX];
 };
 
 static enum status reserve_buffers(struct encode *encode, size_t cap)
@@ -65,7 +65,7 @@ static enum status reserve_buffers(struct encode *encode, size_t cap)
     if (text != NULL)
         encode->text = text;
     const size_t room =
-        (tokenizer_cap(encode->tokenizer, cap) + ENCODE_PARTS_MAX) * sizeof *encode->ids;
+        (tokenizer_cap(encode->tokenizer, cap) + ENCODE_CHUNKS_MAX) * sizeof *encode->ids;
     uint32_t *ids = text != NULL ? realloc(encode->ids, room) : NULL;
     if (ids == NULL)
         return FAIL(ST_RETRY, "out of memory: %zu bytes to tokenise text", cap + room);
@@ -78,7 +78,7 @@ enum status encode_open(const struct encode_config *config, struct encode **out)
 {
     enum status st;
     const int cores = thread_pool_cores(),
-              threads = cores < ENCODE_PARTS_MAX / 4 ? cores : ENCODE_PARTS_MAX / 4;
+              threads = cores < ENCODE_CHUNKS_MAX / 4 ? cores : ENCODE_CHUNKS_MAX / 4;
     struct encode *encode = memory_new(1, sizeof *encode);
     encode->config = *config;
     pthread_mutex_init(&encode->watching, NULL);
@@ -86,7 +86,7 @@ enum status encode_open(const struct encode_config *config, struct encode **out)
         TRY_OR(tokenizer_gpt2_open(&encode->own), out_close);
     encode->tokenizer = config->tokenizer != NULL ? config->tokenizer : encode->own;
     TRY_OR(thread_pool_open(threads, &encode->pool), out_close);
-    TRY_OR(reserve_buffers(encode, (size_t)threads * ENCODE_PART_BYTES), out_close);
+    TRY_OR(reserve_buffers(encode, (size_t)threads * ENCODE_CHUNK_BYTES), out_close);
     *out = encode;
     return ST_OK;
 out_close:
@@ -231,7 +231,7 @@ enum status encode_key(const struct encode_config *config, const struct data_fil
     return st;
 }
 
-/* ---- one part, on a thread ---- */
+/* ---- one chunk, on a thread ---- */
 
 /* Calls config.progress within a block, on the thread that encodes. */
 static bool goes_on(void *arg)
@@ -248,26 +248,26 @@ static bool goes_on(void *arg)
 }
 
 /* Appends the ids of a text. */
-static bool encode_add(struct encode *encode, struct encode_part *part, const uint8_t *text,
+static bool encode_add(struct encode *encode, struct encode_chunk *chunk, const uint8_t *text,
                        size_t bytes, bool is_begin)
 {
     const struct encode_watch watch = {goes_on, encode};
     size_t n;
     if (tokenizer_encode_watched(encode->tokenizer, encode->config.progress != NULL ? &watch : NULL,
-                                 text, bytes, is_begin, part->ids + part->n, &n) != ST_OK) {
+                                 text, bytes, is_begin, chunk->ids + chunk->n, &n) != ST_OK) {
         status_clear(); /* encode_block reports it, on its own thread */
-        part->is_out_of_memory = true;
+        chunk->is_out_of_memory = true;
         return false;
     }
-    part->n += n;
+    chunk->n += n;
     return true;
 }
 
 /* Encodes one line without its end. A document has space for its ids and the end of text, since its
  * line is at least 11 bytes longer: {"text":""}. */
-static bool encode_line(struct encode *encode, struct encode_part *part, uint8_t *line, size_t n)
+static bool encode_line(struct encode *encode, struct encode_chunk *chunk, uint8_t *line, size_t n)
 {
-    part->lines++;
+    chunk->lines++;
     size_t i = 0;
     while (i < n && (line[i] == ' ' || line[i] == '\t' || line[i] == '\r'))
         i++;
@@ -276,36 +276,36 @@ static bool encode_line(struct encode *encode, struct encode_part *part, uint8_t
     struct jsonl_text text = {.fault = "a line longer than 64 MiB"};
     if (n <= ENCODE_LINE_MAX)
         text = jsonl_text(line, n);
-    part->fault = text.fault;
-    part->fault_at = text.fault_at;
+    chunk->fault = text.fault;
+    chunk->fault_at = text.fault_at;
     if (text.fault != NULL)
         return false;
-    const size_t first = part->n;
-    if (!encode_add(encode, part, text.bytes, text.n, true))
+    const size_t first = chunk->n;
+    if (!encode_add(encode, chunk, text.bytes, text.n, true))
         return false;
     const uint32_t end = tokenizer_end(encode->tokenizer);
     if (end != TOKENIZER_NONE)
-        part->ids[part->n++] = end;
-    if (part->n > first)
-        part->ids[first] |= ENCODE_RECORD;
+        chunk->ids[chunk->n++] = end;
+    if (chunk->n > first)
+        chunk->ids[first] |= ENCODE_RECORD;
     return true;
 }
 
-static void encode_part_run(void *arg, int part_i, int thread_i)
+static void encode_chunk_run(void *arg, int chunk_i, int thread_i)
 {
     struct encode *encode = arg;
-    struct encode_part *part = encode->part + part_i;
+    struct encode_chunk *chunk = encode->chunk + chunk_i;
     (void)thread_i;
     if (encode->file->kind == DATA_FILE_KIND_TEXT) {
-        encode_add(encode, part, part->text, part->bytes, part->is_begin);
+        encode_add(encode, chunk, chunk->text, chunk->bytes, chunk->is_begin);
         return;
     }
-    uint8_t *const end = part->text + part->bytes;
-    for (uint8_t *line = part->text, *stop; line < end; line = stop + 1) {
+    uint8_t *const end = chunk->text + chunk->bytes;
+    for (uint8_t *line = chunk->text, *stop; line < end; line = stop + 1) {
         stop = memchr(line, '\n', (size_t)(end - line));
         if (stop == NULL)
             stop = end;
-        if (!encode_line(encode, part, line, (size_t)(stop - line)))
+        if (!encode_line(encode, chunk, line, (size_t)(stop - line)))
             return;
     }
 }
@@ -327,61 +327,61 @@ static size_t cut_of(const struct encode *encode, const uint8_t *text, size_t n,
     return from == 0 || cut > most ? from + cut : 0;
 }
 
-/* Cuts the block's first n bytes into parts of about equal size. Returns their number. */
+/* Cuts the block's first n bytes into chunks of about equal size. Returns their number. */
 static int split_block(struct encode *encode, size_t n)
 {
-    enum { WORTH_A_PART = 1 << 15 };
-    const size_t most = 4 * (size_t)thread_pool_threads(encode->pool), fit = n / WORTH_A_PART + 1;
+    enum { WORTH_A_CHUNK = 1 << 15 };
+    const size_t most = 4 * (size_t)thread_pool_threads(encode->pool), fit = n / WORTH_A_CHUNK + 1;
     const size_t wish = fit < most ? fit : most;
     size_t at = 0, ids = 0, seen = 0;
-    int parts = 0;
+    int chunks = 0;
     for (size_t i = 0; i < wish && at < n; i++) {
         size_t len = n - at;
         if (i + 1 < wish)
             len = cut_of(encode, encode->text + at, len / (wish - i), seen);
         seen = len == 0 ? (n - at) / (wish - i) : 0;
         if (len == 0)
-            continue; /* no position to cut: the next part is longer */
-        ASSERT(parts < ENCODE_PARTS_MAX);
-        encode->part[parts] = (struct encode_part){.text = encode->text + at,
-                                                   .bytes = len,
-                                                   .is_begin = encode->is_begin && at == 0,
-                                                   .ids = encode->ids + ids};
-        parts++;
+            continue; /* no position to cut: the next chunk is longer */
+        ASSERT(chunks < ENCODE_CHUNKS_MAX);
+        encode->chunk[chunks] = (struct encode_chunk){.text = encode->text + at,
+                                                      .bytes = len,
+                                                      .is_begin = encode->is_begin && at == 0,
+                                                      .ids = encode->ids + ids};
+        chunks++;
         ids += tokenizer_cap(encode->tokenizer, len);
         at += len;
     }
-    return parts;
+    return chunks;
 }
 
 static enum status encode_block(struct encode *encode, size_t n, struct encode_sink *sink,
                                 int64_t done_bytes)
 {
-    const int parts = split_block(encode, n);
+    const int chunks = split_block(encode, n);
     encode->done_bytes = encode->before_bytes + done_bytes;
-    thread_pool_run(encode->pool, parts, encode_part_run, encode);
+    thread_pool_run(encode->pool, chunks, encode_chunk_run, encode);
     if (encode->is_stopped)
         return fail_stopped(&encode->config, encode->done_bytes);
-    for (int i = 0; i < parts; i++) {
-        const struct encode_part *part = encode->part + i;
-        encode->lines += part->lines;
-        if (part->is_out_of_memory)
-            return FAIL(ST_RETRY, "out of memory: tokens of %zu bytes of %s", part->bytes,
+    for (int i = 0; i < chunks; i++) {
+        const struct encode_chunk *chunk = encode->chunk + i;
+        encode->lines += chunk->lines;
+        if (chunk->is_out_of_memory)
+            return FAIL(ST_RETRY, "out of memory: tokens of %zu bytes of %s", chunk->bytes,
                         encode->file->path);
-        if (part->fault != NULL)
+        if (chunk->fault != NULL)
             return FAIL(ST_BAD_DATA, "%s, line %lld, byte %zu: %s; correct or remove the line",
-                        encode->file->path, (long long)encode->lines, part->fault_at + 1,
-                        part->fault);
+                        encode->file->path, (long long)encode->lines, chunk->fault_at + 1,
+                        chunk->fault);
         if (encode->file->kind == DATA_FILE_KIND_JSONL) {
-            /* Removes the marks from a part's ids, and adds the records that begin there. */
-            const int64_t ids_n = (int64_t)part->n;
+            /* Removes the marks from a chunk's ids, and adds the records that begin there. */
+            const int64_t ids_n = (int64_t)chunk->n;
             for (int64_t k = 0; k < ids_n; k++)
-                if (part->ids[k] & ENCODE_RECORD) {
-                    part->ids[k] &= ~ENCODE_RECORD;
-                    TRY(encode_begin_record(sink, part->ids, ids_n, k));
+                if (chunk->ids[k] & ENCODE_RECORD) {
+                    chunk->ids[k] &= ~ENCODE_RECORD;
+                    TRY(encode_begin_record(sink, chunk->ids, ids_n, k));
                 }
         }
-        TRY(encode_put(sink, part->ids, (int64_t)part->n));
+        TRY(encode_put(sink, chunk->ids, (int64_t)chunk->n));
     }
     encode->len -= n;
     encode->is_begin = false;
@@ -416,7 +416,7 @@ static enum status encode_stream(struct encode *encode, struct stream *stream,
         TRY(stream_read(stream, encode->text + encode->len, space, &n));
         encode->len += n;
         is_end = n < space;
-        /* A byte order mark is no part of a text, but some editors write one. */
+        /* A byte order mark does not belong to a text, but some editors write one. */
         if (is_first && encode->len >= 3 && memcmp(encode->text, "\xef\xbb\xbf", 3) == 0) {
             encode->len -= 3;
             memmove(encode->text, encode->text + 3, encode->len);

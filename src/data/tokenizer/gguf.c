@@ -112,16 +112,16 @@ static enum status open_bytes(struct gguf_reader *r, struct tokenizer **out)
     if (missing_n > 0)
         LOG_INFO("%s has no token for %d of 256 bytes (the first is 0x%02X): texts lose them",
                  r->from->name, missing_n, missing);
-    const struct tokenizer_parts parts = {.name = r->from->name,
-                                          .bpe = r->bpe,
-                                          .kind = kind->kind,
-                                          .is_nfc = kind->is_nfc,
-                                          .added = r->added,
-                                          .added_n = r->added_n,
-                                          .begin = id_of(r->from, r->from->begin),
-                                          .end = id_of(r->from, r->from->end)};
+    const struct tokenizer_config config = {.name = r->from->name,
+                                            .bpe = r->bpe,
+                                            .kind = kind->kind,
+                                            .is_nfc = kind->is_nfc,
+                                            .added = r->added,
+                                            .added_n = r->added_n,
+                                            .begin = id_of(r->from, r->from->begin),
+                                            .end = id_of(r->from, r->from->end)};
     r->bpe = NULL; /* tokenizer_new owns it now */
-    return tokenizer_new(&parts, out);
+    return tokenizer_new(&config, out);
 }
 
 enum status tokenizer_gguf_open(const struct tokenizer_gguf *gguf, struct tokenizer **out)

@@ -18,7 +18,7 @@ _Static_assert(BYTES + MERGES == TOKENIZER_GPT2_END &&
 extern const uint8_t merges_begin[], merges_end[]; /* merges.S */
 
 /* Decodes the characters up to `stop` to bytes at out; returns their number. */
-static size_t part_decode(const uint8_t **at, uint8_t stop, uint8_t *out)
+static size_t decode_symbol(const uint8_t **at, uint8_t stop, uint8_t *out)
 {
     const uint8_t *p = *at, *end = memchr(p, stop, (size_t)(merges_end - p));
     size_t n;
@@ -51,7 +51,8 @@ static enum status build_bpe(struct bpe *bpe)
     p++; /* the version line */
     for (uint32_t rank = 0; rank < MERGES; rank++) {
         uint8_t out[2 * LINE_MAX_BYTES];
-        const size_t left = part_decode(&p, ' ', out), right = part_decode(&p, '\n', out + left);
+        const size_t left = decode_symbol(&p, ' ', out),
+                     right = decode_symbol(&p, '\n', out + left);
         const uint32_t a = bpe_find(bpe, out, left), b = bpe_find(bpe, out + left, right);
         ASSERTF(a != BPE_NONE && b != BPE_NONE, "merge %u of tokens that are not there yet", rank);
         bpe_pair(bpe, a, b, rank, BYTES + rank);
@@ -68,18 +69,18 @@ enum status tokenizer_gpt2_open(struct tokenizer **out)
     /* a token is never longer than its line */
     const struct bpe_size size = {.vocab = TOKENIZER_GPT2_VOCAB,
                                   .bytes = (size_t)(merges_end - merges_begin) + 1024};
-    struct tokenizer_parts parts = {.name = TOKENIZER_GPT2_NAME,
-                                    .kind = PRETOKEN_KIND_GPT2,
-                                    .end = TOKENIZER_GPT2_END,
-                                    .begin = TOKENIZER_NONE,
-                                    .is_built_in = true};
-    parts.bpe = bpe_new(&size);
-    const enum status st = build_bpe(parts.bpe);
+    struct tokenizer_config config = {.name = TOKENIZER_GPT2_NAME,
+                                      .kind = PRETOKEN_KIND_GPT2,
+                                      .end = TOKENIZER_GPT2_END,
+                                      .begin = TOKENIZER_NONE,
+                                      .is_built_in = true};
+    config.bpe = bpe_new(&size);
+    const enum status st = build_bpe(config.bpe);
     if (st != ST_OK) {
-        bpe_close(parts.bpe);
+        bpe_close(config.bpe);
         return st;
     }
-    return tokenizer_new(&parts, out);
+    return tokenizer_new(&config, out);
 }
 
 enum status tokenizer_gpt2_check(const char *data, const char *model, int64_t vocab)

@@ -321,16 +321,16 @@ static enum status list_merge(const struct json_reader *r, const struct json_ite
                               uint32_t index, size_t n[2])
 {
     struct json_walk walk;
-    struct json_item part;
+    struct json_item symbol;
     bool is_end;
     TRY(json_walk_begin(&walk, item->value, item->value_n, '[', r->name));
     for (int i = 0; i < 2; i++) {
-        TRY(json_walk_next(&walk, &part, &is_end));
+        TRY(json_walk_next(&walk, &symbol, &is_end));
         if (is_end)
             return bad_merge(r, item, index);
-        TRY(read_token(r, part.value, part.value_n, r->scratch + (i > 0 ? n[0] : 0), n + i));
+        TRY(read_token(r, symbol.value, symbol.value_n, r->scratch + (i > 0 ? n[0] : 0), n + i));
     }
-    TRY(json_walk_next(&walk, &part, &is_end));
+    TRY(json_walk_next(&walk, &symbol, &is_end));
     return is_end ? ST_OK : bad_merge(r, item, index);
 }
 
@@ -408,14 +408,14 @@ static enum status make_tokenizer(struct json_reader *r, struct tokenizer **out)
 {
     const struct tokenizer_added *begin =
         r->rules.begin[0] != 0 ? added_with(r, r->rules.begin) : NULL;
-    struct tokenizer_parts parts = {.name = r->name,
-                                    .kind = r->rules.kind,
-                                    .is_nfc = r->rules.is_nfc,
-                                    .is_spm = r->rules.is_spm,
-                                    .prefix = r->rules.prefix,
-                                    .added = r->special,
-                                    .added_n = r->special_n,
-                                    .begin = begin != NULL ? begin->id : TOKENIZER_NONE};
+    struct tokenizer_config config = {.name = r->name,
+                                      .kind = r->rules.kind,
+                                      .is_nfc = r->rules.is_nfc,
+                                      .is_spm = r->rules.is_spm,
+                                      .prefix = r->rules.prefix,
+                                      .added = r->special,
+                                      .added_n = r->special_n,
+                                      .begin = begin != NULL ? begin->id : TOKENIZER_NONE};
     static const char *const known[] = {"<|endoftext|>", "<|end_of_text|>", "</s>", "<|im_end|>"};
     const struct tokenizer_added *found = r->end[0] != 0 ? added_with(r, r->end) : NULL;
     if (r->end[0] != 0 && found == NULL)
@@ -423,10 +423,10 @@ static enum status make_tokenizer(struct json_reader *r, struct tokenizer **out)
                     r->end);
     for (int i = 0; found == NULL && i < 4; i++)
         found = added_with(r, known[i]);
-    parts.end = found != NULL ? found->id : TOKENIZER_NONE;
-    parts.bpe = r->bpe;
+    config.end = found != NULL ? found->id : TOKENIZER_NONE;
+    config.bpe = r->bpe;
     r->bpe = NULL; /* tokenizer_new owns it now */
-    return tokenizer_new(&parts, out);
+    return tokenizer_new(&config, out);
 }
 
 static enum status read_all(struct json_reader *r, const char *bytes, size_t n,

@@ -232,7 +232,7 @@ static enum status open_all(struct builder *b, struct tokenizer **out)
         return FAIL(ST_BAD_DATA, "%s has %zu of the 256 byte pieces; the file is damaged",
                     b->from->name, b->bytes_n);
     (void)bpe_finish(b->bpe, &rules, false, &missing);
-    const struct tokenizer_parts parts = {
+    const struct tokenizer_config config = {
         .name = b->from->name,
         .bpe = b->bpe,
         .kind = b->is_inner ? PRETOKEN_KIND_WHOLE : PRETOKEN_KIND_WORDS,
@@ -243,7 +243,7 @@ static enum status open_all(struct builder *b, struct tokenizer **out)
         .begin = id_of(b, b->from->begin),
         .end = id_of(b, b->from->end)};
     b->bpe = NULL; /* tokenizer_new owns it now */
-    return tokenizer_new(&parts, out);
+    return tokenizer_new(&config, out);
 }
 
 enum status tokenizer_pieces_open(const struct tokenizer_pieces *pieces, struct tokenizer **out)

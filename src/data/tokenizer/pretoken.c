@@ -286,7 +286,7 @@ const uint8_t *pretoken_end(enum pretoken_kind kind, const uint8_t *p, const uin
         return modern_end(p, end, (struct pretoken_rules){3, true});
     case PRETOKEN_KIND_WORDS:
         return words_end(p, end);
-    case PRETOKEN_KIND_PIECES: {
+    case PRETOKEN_KIND_METASPACE: {
         /* At most one space, then other bytes. */
         const uint8_t *space = p + 1 < end ? memchr(p + 1, ' ', (size_t)(end - p - 1)) : NULL;
         return space != NULL ? space : end;
@@ -324,7 +324,7 @@ static bool is_edge(enum pretoken_kind kind, const uint8_t *text, const uint8_t 
                     const uint8_t *end)
 {
     int n;
-    if (kind == PRETOKEN_KIND_WORDS || kind == PRETOKEN_KIND_PIECES) {
+    if (kind == PRETOKEN_KIND_WORDS || kind == PRETOKEN_KIND_METASPACE) {
         /* U+2581 counts as a space there. */
         return *p == ' ' && p[-1] != ' ' &&
                !(p - text >= 3 && memcmp(p - 3, "\xe2\x96\x81", 3) == 0);

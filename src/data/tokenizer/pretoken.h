@@ -7,10 +7,10 @@
  *     ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+ (also cl100k in Hugging Face files)
  *   - QWEN: LLAMA3 with \p{N} instead of \p{N}{1,3}
  *   - CL100K: tiktoken's cl100k_base: LLAMA3, but spaces at the end of the text are one pre-token
- *   - WORDS, PIECES, WHOLE: SentencePiece: a run of ' ' and the text up to the next ' '; one ' '
+ *   - WORDS, METASPACE, WHOLE: SentencePiece: a run of ' ' and the text up to the next ' '; one ' '
  *     and the text up to the next ' '; everything
  *
- * Classes are the general categories of Unicode 16, \s is White_Space. A byte that is not part of
+ * Classes are the general categories of Unicode 16, \s is White_Space. A byte outside of
  * well-formed UTF-8 is a character of its own: neither letter, number nor space. It must not know
  * tokens. */
 #ifndef CONVOY_DATA_PRETOKEN_H
@@ -26,7 +26,7 @@ enum pretoken_kind {
     PRETOKEN_KIND_QWEN,
     PRETOKEN_KIND_CL100K,
     PRETOKEN_KIND_WORDS,
-    PRETOKEN_KIND_PIECES,
+    PRETOKEN_KIND_METASPACE,
     PRETOKEN_KIND_WHOLE
 };
 

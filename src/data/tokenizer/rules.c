@@ -70,7 +70,7 @@ static enum status read_normalizer(const cJSON *value, const char *name,
         const cJSON *step = steps.step[i];
         if ((is_type(step, "Prepend") && strcmp(json_text(step, "prepend"), SPACE_MARK) == 0) &&
             !out->is_spm && !out->is_nfc)
-            out->prefix = TOKENIZER_PREFIX_PIECE;
+            out->prefix = TOKENIZER_PREFIX_SEGMENT;
         else if ((is_type(step, "Replace") && strcmp(pattern_of(step, "String"), " ") == 0 &&
                   strcmp(json_text(step, "content"), SPACE_MARK) == 0) &&
                  !out->is_nfc)
@@ -171,7 +171,7 @@ static enum status read_pre_tokenizer(const cJSON *value, const char *name,
         if (strcmp(json_text(step, "replacement"), SPACE_MARK) != 0 || out->is_spm || out->is_nfc)
             return refuse_step(name, "the pre_tokenizer", step);
         out->is_spm = true;
-        out->kind = get_flag(step, "split", true) ? PRETOKEN_KIND_PIECES : PRETOKEN_KIND_WHOLE;
+        out->kind = get_flag(step, "split", true) ? PRETOKEN_KIND_METASPACE : PRETOKEN_KIND_WHOLE;
         if (scheme[0] == 0)
             scheme = get_flag(step, "add_prefix_space", true) ? "always" : "never";
         if (strcmp(scheme, "first") == 0)

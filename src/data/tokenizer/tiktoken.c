@@ -188,15 +188,15 @@ static enum status open_all(struct tiktoken_reader *r, const char *bytes, size_t
                     "only cl100k_base (100256), Llama 3 (128000) and GPT-2 (50256) are supported",
                     r->name, lines);
     TRY(build_bpe(r, bytes, n));
-    const struct tokenizer_parts parts = {.name = r->name,
-                                          .bpe = r->bpe,
-                                          .kind = r->kind->kind,
-                                          .added = r->added,
-                                          .added_n = r->added_n,
-                                          .begin = r->kind->begin,
-                                          .end = r->kind->end};
+    const struct tokenizer_config config = {.name = r->name,
+                                            .bpe = r->bpe,
+                                            .kind = r->kind->kind,
+                                            .added = r->added,
+                                            .added_n = r->added_n,
+                                            .begin = r->kind->begin,
+                                            .end = r->kind->end};
     r->bpe = NULL; /* tokenizer_new has it now */
-    return tokenizer_new(&parts, out);
+    return tokenizer_new(&config, out);
 }
 
 enum status tokenizer_tiktoken_open(const char *bytes, size_t n, const char *name,

@@ -130,7 +130,7 @@ static bool added_tokens_spans(const struct added_tokens *added, const uint8_t *
 #define TOKENIZER_CACHE_FROM ((size_t)1 << 16)
 
 struct tokenizer {
-    struct tokenizer_parts parts; /* its name and added tokens: see below */
+    struct tokenizer_config config; /* its name and added tokens: see below */
     char *name;
     struct added_tokens *raw, *normalized; /* NULL: there are none */
     bool needs_line; /* a cut must be before a line end: added tokens may hide in the raw text */
@@ -143,7 +143,7 @@ struct tokenizer_run {
     struct bpe_cache *cache;
     const struct encode_watch *watch;
     bool is_begin;          /* the text begins a document; else it continues one */
-    uint8_t *copy, *spaced; /* a piece normalised; a piece with a space before it */
+    uint8_t *copy, *spaced; /* a segment normalised; a segment with a space before it */
     size_t copy_cap, spaced_cap;
     uint32_t *out;
     size_t n;
@@ -159,21 +159,21 @@ static void reserve_buffer(uint8_t **buffer, size_t *cap, size_t need)
 
 static enum status put_words(struct tokenizer_run *run, const uint8_t *p, size_t n)
 {
-    const struct tokenizer_parts *parts = &run->tokenizer->parts;
-    return bpe_encode(parts->bpe, parts->kind, run->cache, run->watch, p, n, run->out, &run->n);
+    const struct tokenizer_config *config = &run->tokenizer->config;
+    return bpe_encode(config->bpe, config->kind, run->cache, run->watch, p, n, run->out, &run->n);
 }
 
-/* Returns true if a word begins here that gets a space before it. each: in every piece; first: in
- * the first of a document. A text that continues one begins within a piece. */
+/* Returns true if a word begins here that gets a space before it. each: in every segment; first: in
+ * the first of a document. A text that continues one begins within a segment. */
 static bool needs_space(const struct tokenizer_run *run, bool at_start, bool each, bool first)
 {
     return at_start ? run->is_begin && (each || first) : each;
 }
 
 /* Encodes text without added tokens, with a space before it if the rule requires it. */
-static enum status put_piece(struct tokenizer_run *run, const uint8_t *p, size_t n, bool at_start)
+static enum status put_segment(struct tokenizer_run *run, const uint8_t *p, size_t n, bool at_start)
 {
-    const enum tokenizer_prefix prefix = run->tokenizer->parts.prefix;
+    const enum tokenizer_prefix prefix = run->tokenizer->config.prefix;
     const bool is_spaced = needs_space(run, at_start, prefix == TOKENIZER_PREFIX_ALL,
                                        prefix == TOKENIZER_PREFIX_SPACED);
     if (!is_spaced || n == 0 || *p == ' ')
@@ -184,11 +184,12 @@ static enum status put_piece(struct tokenizer_run *run, const uint8_t *p, size_t
     return put_words(run, run->spaced, n + 1);
 }
 
-typedef enum status piece_fn(struct tokenizer_run *run, const uint8_t *p, size_t n, bool at_start);
+typedef enum status segment_fn(struct tokenizer_run *run, const uint8_t *p, size_t n,
+                               bool at_start);
 
 /* Splits off the added tokens, and passes the text between them to `put`. */
 static enum status split_added(struct tokenizer_run *run, const struct added_tokens *added,
-                               const uint8_t *text, size_t n_bytes, bool at_start, piece_fn *put)
+                               const uint8_t *text, size_t n_bytes, bool at_start, segment_fn *put)
 {
     const uint8_t *p = text, *end = text + n_bytes;
     if (added == NULL)
@@ -207,14 +208,15 @@ static enum status split_added(struct tokenizer_run *run, const struct added_tok
     return ST_OK;
 }
 
-/* Replaces p[0, n) by its normal form, with the space of FIRST and PIECE, if that is different. */
+/* Replaces p[0, n) by its normal form, with the space of FIRST and SEGMENT, if that is
+ * different. */
 static enum status normalize_text(struct tokenizer_run *run, const uint8_t **p, size_t *n,
                                   bool at_start)
 {
-    const struct tokenizer_parts *parts = &run->tokenizer->parts;
-    const bool is_spaced = needs_space(run, at_start, parts->prefix == TOKENIZER_PREFIX_PIECE,
-                                       parts->prefix == TOKENIZER_PREFIX_FIRST);
-    const bool changes = (parts->is_nfc || parts->is_spm) && !normal_text_is_ascii(*p, *n);
+    const struct tokenizer_config *config = &run->tokenizer->config;
+    const bool is_spaced = needs_space(run, at_start, config->prefix == TOKENIZER_PREFIX_SEGMENT,
+                                       config->prefix == TOKENIZER_PREFIX_FIRST);
+    const bool changes = (config->is_nfc || config->is_spm) && !normal_text_is_ascii(*p, *n);
     if (!is_spaced && !changes)
         return ST_OK;
     reserve_buffer(&run->copy, &run->copy_cap, NORMAL_TEXT_GROWTH * *n + 1);
@@ -223,7 +225,7 @@ static enum status normalize_text(struct tokenizer_run *run, const uint8_t **p, 
     size_t made = *n;
     if (!changes)
         memcpy(to, *p, *n);
-    else if (parts->is_spm)
+    else if (config->is_spm)
         made = normal_text_spm(*p, *n, to);
     else
         TRY(normal_text_nfc(run->watch, *p, *n, to, &made));
@@ -238,7 +240,7 @@ static enum status put_normal(struct tokenizer_run *run, const uint8_t *p, size_
     if (n == 0)
         return ST_OK;
     TRY(normalize_text(run, &p, &n, at_start));
-    return split_added(run, run->tokenizer->normalized, p, n, at_start, put_piece);
+    return split_added(run, run->tokenizer->normalized, p, n, at_start, put_segment);
 }
 
 enum status tokenizer_encode(const struct tokenizer *tokenizer, const void *text, size_t n_bytes,
@@ -265,8 +267,8 @@ enum status tokenizer_encode_watched(const struct tokenizer *tokenizer,
 
 size_t tokenizer_cap(const struct tokenizer *tokenizer, size_t n_bytes)
 {
-    return (!tokenizer->parts.is_nfc && !tokenizer->parts.is_spm &&
-            tokenizer->parts.prefix == TOKENIZER_PREFIX_NONE)
+    return (!tokenizer->config.is_nfc && !tokenizer->config.is_spm &&
+            tokenizer->config.prefix == TOKENIZER_PREFIX_NONE)
                ? n_bytes
                : NORMAL_TEXT_GROWTH * n_bytes + 1;
 }
@@ -279,7 +281,7 @@ size_t tokenizer_prompt_cap(const struct tokenizer *tokenizer, size_t n_bytes)
 enum status tokenizer_prompt(const struct tokenizer *tokenizer, const void *text, size_t n_bytes,
                              uint32_t *out, size_t *n_out)
 {
-    const uint32_t begin = tokenizer->parts.begin, end = tokenizer->parts.end;
+    const uint32_t begin = tokenizer->config.begin, end = tokenizer->config.end;
     const uint32_t first = begin == TOKENIZER_NONE && n_bytes == 0 ? end : begin;
     size_t n = first != TOKENIZER_NONE;
     if (n > 0)
@@ -303,13 +305,13 @@ static bool stands_before(const uint8_t *text, const uint8_t *at)
 static bool is_safe(const struct tokenizer *tokenizer, const uint8_t *text, const uint8_t *at,
                     const uint8_t *end)
 {
-    if (tokenizer->parts.is_nfc && !(normal_text_stands(at, end) && stands_before(text, at)))
+    if (tokenizer->config.is_nfc && !(normal_text_stands(at, end) && stands_before(text, at)))
         return false;
     if (tokenizer->needs_line && *at != '\n' && *at != '\r')
         return false;
     /* After an added token a word begins as at the beginning. */
-    const bool touches = tokenizer->parts.prefix == TOKENIZER_PREFIX_PIECE ||
-                         tokenizer->parts.prefix == TOKENIZER_PREFIX_ALL;
+    const bool touches = tokenizer->config.prefix == TOKENIZER_PREFIX_SEGMENT ||
+                         tokenizer->config.prefix == TOKENIZER_PREFIX_ALL;
     if (tokenizer->raw != NULL && added_tokens_spans(tokenizer->raw, text, at, end, touches))
         return false;
     return tokenizer->normalized == NULL ||
@@ -319,9 +321,9 @@ static bool is_safe(const struct tokenizer *tokenizer, const uint8_t *text, cons
 size_t tokenizer_cut(const struct tokenizer *tokenizer, const void *text, size_t n_bytes)
 {
     const uint8_t *bytes = text;
-    size_t cut = pretoken_cut(tokenizer->parts.kind, bytes, n_bytes);
+    size_t cut = pretoken_cut(tokenizer->config.kind, bytes, n_bytes);
     while (cut > 0 && !is_safe(tokenizer, bytes, bytes + cut, bytes + n_bytes))
-        cut = pretoken_cut(tokenizer->parts.kind, bytes, cut);
+        cut = pretoken_cut(tokenizer->config.kind, bytes, cut);
     return cut;
 }
 
@@ -333,12 +335,12 @@ static enum status add_normalized(struct tokenizer *tokenizer, const struct toke
     struct tokenizer_run run = {.tokenizer = tokenizer};
     const uint8_t *p = added->text;
     size_t n = added->n;
-    TRY(normalize_text(&run, &p, &n, false)); /* with the space of each piece */
+    TRY(normalize_text(&run, &p, &n, false)); /* with the space of each segment */
     enum status st = ST_OK;
-    if (tokenizer->parts.is_nfc && !normal_text_is_ascii(added->text, added->n))
+    if (tokenizer->config.is_nfc && !normal_text_is_ascii(added->text, added->n))
         tokenizer->needs_line = true;
     if ((tokenizer->needs_line && memchr(p, '\n', n) != NULL) ||
-        (tokenizer->parts.is_spm && n > 1 && memchr(p + 1, ' ', n - 1) != NULL))
+        (tokenizer->config.is_spm && n > 1 && memchr(p + 1, ' ', n - 1) != NULL))
         st = FAIL(ST_BAD_DATA,
                   "%s: the added token %.*s (id %u) is normalised and holds a space or a line end, "
                   "which is not supported; set \"normalized\": false for it",
@@ -349,23 +351,23 @@ static enum status add_normalized(struct tokenizer *tokenizer, const struct toke
     return st;
 }
 
-static size_t count_added(const struct tokenizer_parts *parts, bool is_normalized)
+static size_t count_added(const struct tokenizer_config *config, bool is_normalized)
 {
     size_t n = 0;
-    for (size_t i = 0; i < parts->added_n; i++)
-        n += parts->added[i].is_normalized == is_normalized;
+    for (size_t i = 0; i < config->added_n; i++)
+        n += config->added[i].is_normalized == is_normalized;
     return n;
 }
 
-static enum status put_added(struct tokenizer *tokenizer, const struct tokenizer_parts *parts)
+static enum status put_added(struct tokenizer *tokenizer, const struct tokenizer_config *config)
 {
-    const size_t raw = count_added(parts, false), normalized = count_added(parts, true);
+    const size_t raw = count_added(config, false), normalized = count_added(config, true);
     if (raw > 0)
         tokenizer->raw = added_tokens_new(raw);
     if (normalized > 0)
         tokenizer->normalized = added_tokens_new(normalized);
-    for (size_t i = 0; i < parts->added_n; i++) {
-        const struct tokenizer_added *one = parts->added + i;
+    for (size_t i = 0; i < config->added_n; i++) {
+        const struct tokenizer_added *one = config->added + i;
         if (one->is_normalized)
             TRY(add_normalized(tokenizer, one));
         else
@@ -378,25 +380,26 @@ static enum status put_added(struct tokenizer *tokenizer, const struct tokenizer
     return ST_OK;
 }
 
-enum status tokenizer_new(const struct tokenizer_parts *parts, struct tokenizer **out)
+enum status tokenizer_new(const struct tokenizer_config *config, struct tokenizer **out)
 {
     struct tokenizer *tokenizer = memory_new(1, sizeof *tokenizer);
-    tokenizer->parts = *parts;
-    tokenizer->name = memory_text(parts->name);
-    tokenizer->parts.name = NULL;
-    tokenizer->parts.added = NULL;
-    const enum status st = put_added(tokenizer, parts);
+    tokenizer->config = *config;
+    tokenizer->name = memory_text(config->name);
+    tokenizer->config.name = NULL;
+    tokenizer->config.added = NULL;
+    const enum status st = put_added(tokenizer, config);
     if (st != ST_OK) {
         tokenizer_close(tokenizer);
         return st;
     }
     /* Everything that ids depend on. */
-    uint64_t facts[] = {0, 0, parts->kind, parts->is_nfc, parts->is_spm, parts->prefix, parts->end};
-    if (!parts->is_built_in) {
-        bpe_identity(parts->bpe, facts);
+    uint64_t facts[] = {0,          0, config->kind, config->is_nfc, config->is_spm, config->prefix,
+                        config->end};
+    if (!config->is_built_in) {
+        bpe_identity(config->bpe, facts);
         XXH128_hash_t sum = XXH3_128bits(facts, sizeof facts);
-        for (size_t i = 0; i < parts->added_n; i++) {
-            const struct tokenizer_added *one = parts->added + i;
+        for (size_t i = 0; i < config->added_n; i++) {
+            const struct tokenizer_added *one = config->added + i;
             const uint64_t more[] = {sum.low64, sum.high64, one->id, one->is_normalized,
                                      XXH3_64bits(one->text, one->n)};
             sum = XXH3_128bits(more, sizeof more);
@@ -412,7 +415,7 @@ void tokenizer_close(struct tokenizer *tokenizer)
 {
     if (tokenizer == NULL)
         return;
-    bpe_close(tokenizer->parts.bpe);
+    bpe_close(tokenizer->config.bpe);
     added_tokens_close(tokenizer->raw);
     added_tokens_close(tokenizer->normalized);
     free(tokenizer->name);
@@ -424,10 +427,10 @@ void tokenizer_close(struct tokenizer *tokenizer)
 const char *tokenizer_name(const struct tokenizer *tokenizer) { return tokenizer->name; }
 uint32_t tokenizer_vocab(const struct tokenizer *tokenizer)
 {
-    return bpe_vocab(tokenizer->parts.bpe);
+    return bpe_vocab(tokenizer->config.bpe);
 }
-uint32_t tokenizer_begin(const struct tokenizer *tokenizer) { return tokenizer->parts.begin; }
-uint32_t tokenizer_end(const struct tokenizer *tokenizer) { return tokenizer->parts.end; }
+uint32_t tokenizer_begin(const struct tokenizer *tokenizer) { return tokenizer->config.begin; }
+uint32_t tokenizer_end(const struct tokenizer *tokenizer) { return tokenizer->config.end; }
 
 void tokenizer_identity(const struct tokenizer *tokenizer, uint64_t out[2])
 {
@@ -437,14 +440,14 @@ void tokenizer_identity(const struct tokenizer *tokenizer, uint64_t out[2])
 bool tokenizer_is_same(const struct tokenizer *a, const struct tokenizer *b)
 {
     uint64_t x[2], y[2];
-    bpe_identity(a->parts.bpe, x);
-    bpe_identity(b->parts.bpe, y);
-    return memcmp(x, y, sizeof x) == 0 && a->parts.kind == b->parts.kind &&
-           a->parts.is_nfc == b->parts.is_nfc && a->parts.is_spm == b->parts.is_spm &&
-           a->parts.prefix == b->parts.prefix && a->parts.end == b->parts.end;
+    bpe_identity(a->config.bpe, x);
+    bpe_identity(b->config.bpe, y);
+    return memcmp(x, y, sizeof x) == 0 && a->config.kind == b->config.kind &&
+           a->config.is_nfc == b->config.is_nfc && a->config.is_spm == b->config.is_spm &&
+           a->config.prefix == b->config.prefix && a->config.end == b->config.end;
 }
 
 const uint8_t *tokenizer_bytes(const struct tokenizer *tokenizer, uint32_t id, size_t *n_out)
 {
-    return bpe_bytes(tokenizer->parts.bpe, id, n_out);
+    return bpe_bytes(tokenizer->config.bpe, id, n_out);
 }

@@ -25,10 +25,10 @@
 /* Positions at which a space is put before the text, so that its first word is like any other. */
 enum tokenizer_prefix {
     TOKENIZER_PREFIX_NONE,
-    TOKENIZER_PREFIX_FIRST,  /* at the beginning of a document */
-    TOKENIZER_PREFIX_PIECE,  /* and after each added token that is split off first */
-    TOKENIZER_PREFIX_SPACED, /* as FIRST, unless there is a space */
-    TOKENIZER_PREFIX_ALL     /* as SPACED, and after each added token */
+    TOKENIZER_PREFIX_FIRST,   /* at the beginning of a document */
+    TOKENIZER_PREFIX_SEGMENT, /* and after each added token that is split off first */
+    TOKENIZER_PREFIX_SPACED,  /* as FIRST, unless there is a space */
+    TOKENIZER_PREFIX_ALL      /* as SPACED, and after each added token */
 };
 
 /* A token that is split off before anything is merged. */
@@ -39,7 +39,7 @@ struct tokenizer_added {
     bool is_normalized; /* found in the text after normalisation */
 };
 
-struct tokenizer_parts {
+struct tokenizer_config {
     const char *name; /* for messages */
     struct bpe *bpe;  /* tokenizer_new owns it, even when it fails */
     enum pretoken_kind kind;
@@ -56,7 +56,7 @@ struct tokenizer_parts {
 struct tokenizer;
 /* tokenizer_new — makes a tokenizer. Fails ST_BAD_DATA: added tokens that cannot be cut off
  * exactly. */
-enum status tokenizer_new(const struct tokenizer_parts *parts, struct tokenizer **out);
+enum status tokenizer_new(const struct tokenizer_config *config, struct tokenizer **out);
 void tokenizer_close(struct tokenizer *tokenizer); /* accepts NULL */
 
 const char *tokenizer_name(const struct tokenizer *tokenizer);
@@ -86,7 +86,7 @@ enum status tokenizer_prompt(const struct tokenizer *tokenizer, const void *text
 size_t tokenizer_prompt_cap(const struct tokenizer *tokenizer, size_t n_bytes);
 /* tokenizer_cut — returns the length of a long prefix of text[0, n_bytes) that has the same ids by
  * itself as within the whole text, for any following bytes; 0: none is certain. The rest is encoded
- * with is_begin false. So a long text can be encoded in parts, by several threads. */
+ * with is_begin false. So a long text can be encoded in chunks, by several threads. */
 size_t tokenizer_cut(const struct tokenizer *tokenizer, const void *text, size_t n_bytes);
 /* tokenizer_bytes — returns the bytes of one id (for a special token its name); NULL: there is
  * none. */

@@ -17,7 +17,7 @@
 
 #define PAGE_BYTES ((size_t)4096) /* the smallest page size */
 #define HUGE_BYTES ((size_t)2 << 20)
-#define COPY_BYTES ((size_t)1 << 20)  /* one part of a copy, fill or first touch */
+#define COPY_BYTES ((size_t)1 << 20)  /* one range of a copy, fill or first touch */
 #define PAST_BYTES ((size_t)32 << 20) /* from this size on, copies go past the cache */
 
 struct dev {
@@ -41,7 +41,7 @@ static size_t scratch_bytes(int threads_n)
 
 /* ---- memory ---- */
 
-/* A part of a copy (src), or of a fill (src NULL). */
+/* A copy (src), or a fill (src NULL). */
 struct span {
     char *dst;
     const char *src;
@@ -49,11 +49,11 @@ struct span {
     size_t bytes;
 };
 
-static void span_part(void *arg, int part_i, int thread_i)
+static void span_range(void *arg, int range_i, int thread_i)
 {
     (void)thread_i;
     const struct span *s = arg;
-    size_t at = (size_t)part_i * COPY_BYTES,
+    size_t at = (size_t)range_i * COPY_BYTES,
            n = s->bytes - at < COPY_BYTES ? s->bytes - at : COPY_BYTES;
     if (s->src && s->bytes >= PAST_BYTES)
         dev_cpu_isa_copy(s->dst + at, s->src + at, n);
@@ -65,17 +65,17 @@ static void span_part(void *arg, int part_i, int thread_i)
 
 static void span_run(const struct cpu *cpu, struct span s)
 {
-    /* parts are counted in int: 2^31 parts of 1 MiB are beyond any address space */
-    thread_pool_run(cpu->pool, (int)((s.bytes + COPY_BYTES - 1) / COPY_BYTES), span_part, &s);
+    /* ranges are counted in int: 2^31 ranges of 1 MiB are beyond any address space */
+    thread_pool_run(cpu->pool, (int)((s.bytes + COPY_BYTES - 1) / COPY_BYTES), span_range, &s);
 }
 
-/* touch_part — maps new memory, which is already zero: one write for each page is enough, by a
+/* touch_range — maps new memory, which is already zero: one write for each page is enough, by a
  * thread that will use it. */
-static void touch_part(void *arg, int part_i, int thread_i)
+static void touch_range(void *arg, int range_i, int thread_i)
 {
     (void)thread_i;
     const struct span *s = arg;
-    const size_t at = (size_t)part_i * COPY_BYTES,
+    const size_t at = (size_t)range_i * COPY_BYTES,
                  end = s->bytes - at < COPY_BYTES ? s->bytes : at + COPY_BYTES;
     for (size_t i = at; i < end; i += PAGE_BYTES)
         *(volatile char *)(s->dst + i) = 0;
@@ -119,7 +119,7 @@ static enum status cpu_alloc(struct dev *dev, size_t bytes, void **out)
                     "out of memory: mmap of %s for the device: %s; use a smaller model or batch",
                     text_format_bytes(text, sizeof text, (double)bytes), strerror(errno));
     struct span s = {.dst = data, .bytes = mapped};
-    thread_pool_run(dev->cpu.pool, (int)((mapped + COPY_BYTES - 1) / COPY_BYTES), touch_part, &s);
+    thread_pool_run(dev->cpu.pool, (int)((mapped + COPY_BYTES - 1) / COPY_BYTES), touch_range, &s);
     *out = data;
     return ST_OK;
 }

@@ -44,7 +44,7 @@
 #include "dev/blas/plan.h"
 
 #define SCALARS_MAX 4096  /* entries of a list that read step scalars */
-#define WORK_MAX 16384    /* entries of a list; a longer one is submitted in parts */
+#define WORK_MAX 16384    /* entries of a list; a longer one is submitted in several lists */
 #define WORK_FEW 2        /* lists up to this length are neither cached nor made a graph */
 #define LISTS_CACHED 1024 /* the oldest is evicted, lists without a graph first */
 #define WORK_CACHED 65536 /* entries of all cached lists together */

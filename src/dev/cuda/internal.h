@@ -118,7 +118,7 @@ struct cuda_event {
     cudaEvent_t event;
     uint64_t number;
 };
-/* dev_cuda_do — submits one piece of work to the stream immediately. args were checked. */
+/* dev_cuda_do — submits one operation to the stream immediately. args were checked. */
 enum status dev_cuda_do(struct stream *s, enum cuda_work work, const void *args);
 
 /* An event, and the stream in which it was last recorded.
@@ -162,7 +162,7 @@ struct cuda_graphs;
 enum status dev_cuda_graph_open(struct stream *s);
 /* dev_cuda_graph_close — accepts NULL; drops work that was not flushed. */
 void dev_cuda_graph_close(struct cuda_graphs *g);
-/* dev_cuda_graph_add — records one piece of work. args are copied; their padding must be zero,
+/* dev_cuda_graph_add — records one operation. args are copied; their padding must be zero,
  * because lists are compared as bytes. */
 enum status dev_cuda_graph_add(struct stream *s, enum cuda_work work, void *args, size_t bytes);
 /* dev_cuda_graph_record — adds an event to the recorded work. At the end of a list it is recorded
@@ -184,7 +184,7 @@ struct cuda_times;
 void dev_cuda_times_open(struct stream *s);
 /* dev_cuda_times_close — logs the table; accepts NULL. The stream's work is done. */
 void dev_cuda_times_close(struct cuda_times *t);
-/* dev_cuda_times_before, dev_cuda_times_after — are called around one piece of work
+/* dev_cuda_times_before, dev_cuda_times_after — are called around one operation
  * (dev_cuda_do). */
 enum status dev_cuda_times_before(struct stream *s, enum cuda_work work, const void *args);
 enum status dev_cuda_times_after(struct stream *s);

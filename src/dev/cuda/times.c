@@ -73,7 +73,7 @@ static struct op_cost cost_of(enum cuda_work work, const void *args)
     return cost;
 }
 
-/* A shape as text, without spaces: sizes, element type, and fused parts. */
+/* A shape as text, without spaces: sizes, element type, and fused operations. */
 struct shape {
     int64_t size[4]; /* 0: no further size */
     enum dtype dtype;
@@ -184,10 +184,11 @@ static struct shape shape_of(enum cuda_work work, const void *args)
             {A(xent)->n, A(xent)->v}, A(xent)->logits.dtype, A(xent)->want_grad ? ",grad" : ""};
     case CUDA_WORK_qa_xent:
         return (struct shape){{A(qa_xent)->b, A(qa_xent)->t}, A(qa_xent)->logits.dtype, ""};
-    case CUDA_WORK_xent_part:
-        return (struct shape){{A(xent_part)->n, A(xent_part)->v_n}, A(xent_part)->logits.dtype, ""};
+    case CUDA_WORK_xent_shard:
+        return (struct shape){
+            {A(xent_shard)->n, A(xent_shard)->v_n}, A(xent_shard)->logits.dtype, ""};
     case CUDA_WORK_xent_join:
-        return (struct shape){{A(xent_join)->n, A(xent_join)->v_n, A(xent_join)->parts},
+        return (struct shape){{A(xent_join)->n, A(xent_join)->v_n, A(xent_join)->shards},
                               A(xent_join)->logits.dtype,
                               A(xent_join)->want_grad ? ",grad" : ""};
     case CUDA_WORK_branch_add:

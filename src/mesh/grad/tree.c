@@ -10,12 +10,12 @@
 #include "mesh/store/layout.h"
 #include "mesh/store/shard_tree.h"
 
-/* elements of a part that are added together, so that the elements of all pieces stay in cache */
+/* elements of a part that are added together, so that the elements of all partials stay in cache */
 #define RUN_ELEMS ((int64_t)1 << 15)
 
 struct job {
     struct grad_tree *t;
-    const float *piece[GRAD_TREE_PIECES_MAX];
+    const float *partial[GRAD_TREE_PARTIALS_MAX];
     int64_t elems;
     float *to_all, *to_own;
 };
@@ -23,12 +23,12 @@ struct job {
 struct grad_tree {
     struct grad_tree_config c;
     int rank, ranks;
-    int *pieces;    /* pieces of each rank */
-    int pieces_max; /* most pieces of a rank */
-    int all_pieces;
-    struct sum_tree_step *join; /* all_pieces - 1 steps */
-    float **source;             /* position of each of all_pieces in `received` */
-    float *sent, *received;     /* ranks x pieces_max x RUN_ELEMS elements each */
+    int *partials;    /* partials of each rank */
+    int partials_max; /* most partials of a rank */
+    int all_partials;
+    struct sum_tree_step *join; /* all_partials - 1 steps */
+    float **source;             /* position of each of all_partials in `received` */
+    float *sent, *received;     /* ranks x partials_max x RUN_ELEMS elements each */
     struct job *job;            /* job of each bucket */
 };
 
@@ -39,20 +39,20 @@ enum status grad_tree_open(const struct grad_tree_config *config, struct grad_tr
     const struct comm_place *place = comm_place(t->c.comm);
     t->rank = place->rank;
     t->ranks = place->ranks;
-    t->pieces = memory_new((size_t)t->ranks, sizeof *t->pieces);
+    t->partials = memory_new((size_t)t->ranks, sizeof *t->partials);
     ASSERTF(t->ranks % t->c.contexts == 0, "%d ranks in groups of %d", t->ranks, t->c.contexts);
-    t->all_pieces =
-        t->c.contexts * shard_tree_pieces(t->c.begin, t->ranks / t->c.contexts, t->pieces);
+    t->all_partials =
+        t->c.contexts * shard_tree_partials(t->c.begin, t->ranks / t->c.contexts, t->partials);
     for (int rank = t->ranks - 1; rank >= 0; rank--) {
-        t->pieces[rank] = t->pieces[rank / t->c.contexts];
-        t->pieces_max = t->pieces[rank] > t->pieces_max ? t->pieces[rank] : t->pieces_max;
+        t->partials[rank] = t->partials[rank / t->c.contexts];
+        t->partials_max = t->partials[rank] > t->partials_max ? t->partials[rank] : t->partials_max;
     }
-    ASSERTF(t->pieces_max <= GRAD_TREE_PIECES_MAX, "%d pieces", t->pieces_max);
-    t->join = memory_new((size_t)t->all_pieces, sizeof *t->join);
-    t->source = memory_new((size_t)t->all_pieces, sizeof *t->source);
+    ASSERTF(t->partials_max <= GRAD_TREE_PARTIALS_MAX, "%d partials", t->partials_max);
+    t->join = memory_new((size_t)t->all_partials, sizeof *t->join);
+    t->source = memory_new((size_t)t->all_partials, sizeof *t->source);
     t->job = memory_new((size_t)t->c.buckets_n, sizeof *t->job);
     shard_tree_join(t->c.begin, t->ranks / t->c.contexts, t->c.contexts, t->join);
-    const size_t floats = (size_t)t->ranks * (size_t)t->pieces_max * RUN_ELEMS;
+    const size_t floats = (size_t)t->ranks * (size_t)t->partials_max * RUN_ELEMS;
     t->sent = calloc(floats, sizeof *t->sent);
     t->received = calloc(floats, sizeof *t->received);
     if (t->sent && t->received) {
@@ -70,7 +70,7 @@ void grad_tree_close(struct grad_tree *t)
 {
     if (!t)
         return;
-    free(t->pieces);
+    free(t->partials);
     free(t->join);
     free(t->source);
     free(t->sent);
@@ -92,21 +92,21 @@ static int64_t count_elems(const struct job *j, int rank, struct stretch run)
     return left < 0 ? 0 : left < run.n ? left : run.n;
 }
 
-static float *piece_at(float *buffer, const struct grad_tree *t, int rank, int piece, int64_t n)
+static float *partial_at(float *buffer, const struct grad_tree *t, int rank, int partial, int64_t n)
 {
-    return buffer + (rank * t->pieces_max + piece) * n;
+    return buffer + (rank * t->partials_max + partial) * n;
 }
 
-/* sum_pieces — adds the received pieces; the sum is in source[0]. */
-static void sum_pieces(const struct job *j, struct stretch run)
+/* sum_partials — adds the received partials; the sum is in source[0]. */
+static void sum_partials(const struct job *j, struct stretch run)
 {
     struct grad_tree *t = j->t;
     int64_t n = count_elems(j, t->rank, run);
     int all = 0;
     for (int rank = 0; rank < t->ranks; rank++)
-        for (int i = 0; i < t->pieces[rank]; i++)
-            t->source[all++] = piece_at(t->received, t, rank, i, run.n);
-    for (int i = 0; i < t->all_pieces - 1; i++) {
+        for (int i = 0; i < t->partials[rank]; i++)
+            t->source[all++] = partial_at(t->received, t, rank, i, run.n);
+    for (int i = 0; i < t->all_partials - 1; i++) {
         float *to = t->source[t->join[i].to];
         const float *from = t->source[t->join[i].from];
         const void *in[] = {to, from};
@@ -126,13 +126,13 @@ static enum status run_job(void *arg)
         float *to = j->to_all ? j->to_all + own.first : j->to_own;
         for (int rank = 0; rank < t->ranks; rank++) {
             int64_t first = part_extent(j->elems, t->ranks, rank).first + run.at;
-            for (int i = 0; i < t->pieces[t->rank]; i++)
-                memcpy(piece_at(t->sent, t, rank, i, run.n), j->piece[i] + first,
+            for (int i = 0; i < t->partials[t->rank]; i++)
+                memcpy(partial_at(t->sent, t, rank, i, run.n), j->partial[i] + first,
                        (size_t)count_elems(j, rank, run) * sizeof(float));
         }
         TRY(comm_all_to_all(t->c.comm, (struct tensor){t->received, DTYPE_F32},
-                            (struct tensor){t->sent, DTYPE_F32}, t->pieces_max * run.n));
-        sum_pieces(j, run);
+                            (struct tensor){t->sent, DTYPE_F32}, t->partials_max * run.n));
+        sum_partials(j, run);
         memcpy(to + run.at, t->source[0], (size_t)count_elems(j, t->rank, run) * sizeof *to);
     }
     if (!j->to_all)
@@ -142,11 +142,11 @@ static enum status run_job(void *arg)
         t->c.comm, all, tensor_at(all, part_extent(j->elems, t->ranks, t->rank).first), j->elems);
 }
 
-enum status grad_tree_begin(struct grad_tree *t, int bucket, const float *const *piece,
+enum status grad_tree_begin(struct grad_tree *t, int bucket, const float *const *partial,
                             int64_t elems, float *to_all, float *to_own, struct comm_ticket *ticket)
 {
     struct job *j = &t->job[bucket];
     *j = (struct job){.t = t, .elems = elems, .to_all = to_all, .to_own = to_own};
-    memcpy(j->piece, piece, (size_t)t->pieces[t->rank] * sizeof *piece);
+    memcpy(j->partial, partial, (size_t)t->partials[t->rank] * sizeof *partial);
     return comm_job_begin(t->c.comm, run_job, j, ticket);
 }

@@ -65,9 +65,9 @@ double pipe_bubble(const struct pipe *pipe);
  * each direction, and for grads_out gradients that wait to be sent.
  *
  * With has_embed the last stage adds the gradient of a token embedding that its head shares,
- * micro-batch by micro-batch: first the head's part when the head runs, later the embedding's part,
+ * micro-batch by micro-batch: first the head's term when the head runs, later the embedding's term,
  * which the first stage sends. The first stage sends the gradient of its first chunk's input before
- * the gradient of the next micro-batch. The head's parts are ahead by heads_ahead micro-batches at
+ * the gradient of the next micro-batch. The head's terms are ahead by heads_ahead micro-batches at
  * most. */
 enum pipe_plan_kind {
     PIPE_PLAN_RECV,

@@ -263,8 +263,8 @@ static int most_grads(int stage, const struct pipe_plan *plan)
     return most;
 }
 
-/* most_ahead — returns, for the last stage, the most micro-batches whose head's part is computed
- * and whose embedding's part is not added. */
+/* most_ahead — returns, for the last stage, the most micro-batches whose head's term is computed
+ * and whose embedding's term is not added. */
 static int most_ahead(const struct maker *m)
 {
     int most = 0, ahead = 0;

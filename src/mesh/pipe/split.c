@@ -9,7 +9,7 @@
 #include "base/memory.h"
 
 #define EMBED_FLOPS 3 /* an element of a row: copied, added to a position, added to a gradient */
-#define FWD_PART (1.0 / 3) /* share of the forward pass in forward and backward */
+#define FWD_SHARE (1.0 / 3) /* share of the forward pass in forward and backward */
 
 /* estimate_recompute — returns the cost of recomputation in the backward pass of a layer, which
  * costs `layer`: the product for q, k and v, and causal attention; or the whole forward pass. */
@@ -19,7 +19,7 @@ static double estimate_recompute(const struct model_dims *dims, int64_t t, doubl
     double d = (double)model_head_dim(dims), heads = (double)dims->heads,
            all = heads + 2 * (double)model_kv_heads(dims);
     if (way == MODEL_RECOMPUTE_BLOCK)
-        return layer * FWD_PART;
+        return layer * FWD_SHARE;
     return way == MODEL_RECOMPUTE_ATTENTION
                ? 2 * d * (all * (double)dims->embed + heads * (double)t)
                : 0;
@@ -45,33 +45,34 @@ void pipe_split_costs(const struct model_dims *dims, int64_t t, struct model_rec
 struct table {
     const double *cost;
     int64_t layers;
-    int parts;
+    int chunks_n;
     double limit; /* limit of a chunk's cost; 0: find the least limit */
     double *sum;  /* (layers + 1) cost of the layers before each layer */
     double *best;
     int64_t *begin;
 };
 
-static int64_t cell_of(const struct table *t, int parts, int64_t layers)
+static int64_t cell_of(const struct table *t, int chunks_n, int64_t layers)
 {
-    return parts * (t->layers + 1) + layers;
+    return chunks_n * (t->layers + 1) + layers;
 }
 
-static double sum_costs(const struct table *t, int part, int64_t first, int64_t end)
+static double sum_costs(const struct table *t, int chunk, int64_t first, int64_t end)
 {
     double ends =
-        (part == 0 ? t->cost[0] : 0) + (part == t->parts - 1 ? t->cost[t->layers + 1] : 0);
+        (chunk == 0 ? t->cost[0] : 0) + (chunk == t->chunks_n - 1 ? t->cost[t->layers + 1] : 0);
     return t->sum[end] - t->sum[first] + ends;
 }
 
-/* find_begin — finds the best begin of chunk `part` that ends before layer `end`. The loads grow as
- * it begins earlier. Among equal splits it chooses the chunk that begins first: early stages keep
- * more activations. */
-static void find_begin(struct table *t, int part, int64_t end)
+/* find_begin — finds the best begin of chunk `chunk` that ends before layer `end`. The loads grow
+ * as it begins earlier. Among equal splits it chooses the chunk that begins first: early stages
+ * keep more activations. */
+static void find_begin(struct table *t, int chunk, int64_t end)
 {
     double best = DBL_MAX;
-    for (int64_t first = end - 1; first >= part; first--) {
-        double own = sum_costs(t, part, first, end), before = t->best[cell_of(t, part, first)], all;
+    for (int64_t first = end - 1; first >= chunk; first--) {
+        double own = sum_costs(t, chunk, first, end), before = t->best[cell_of(t, chunk, first)],
+               all;
         if (t->limit > 0 ? own > t->limit : own > best)
             break;
         if (t->limit > 0)
@@ -81,9 +82,9 @@ static void find_begin(struct table *t, int part, int64_t end)
         if (all > best || all == DBL_MAX)
             continue;
         best = all;
-        t->begin[cell_of(t, part + 1, end)] = first;
+        t->begin[cell_of(t, chunk + 1, end)] = first;
     }
-    t->best[cell_of(t, part + 1, end)] = best;
+    t->best[cell_of(t, chunk + 1, end)] = best;
 }
 
 static double solve_split(struct table *t, double limit)
@@ -91,24 +92,24 @@ static double solve_split(struct table *t, double limit)
     t->limit = limit;
     for (int64_t i = 0; i <= t->layers; i++)
         t->best[cell_of(t, 0, i)] = i == 0 ? 0 : DBL_MAX;
-    for (int part = 0; part < t->parts; part++)
+    for (int chunk = 0; chunk < t->chunks_n; chunk++)
         for (int64_t end = 0; end <= t->layers; end++)
-            if (end > part)
-                find_begin(t, part, end);
+            if (end > chunk)
+                find_begin(t, chunk, end);
             else
-                t->best[cell_of(t, part + 1, end)] = DBL_MAX;
-    return t->best[cell_of(t, t->parts, t->layers)];
+                t->best[cell_of(t, chunk + 1, end)] = DBL_MAX;
+    return t->best[cell_of(t, t->chunks_n, t->layers)];
 }
 
 enum status pipe_split(const double *cost, int64_t layers, int stages, int chunks, int64_t *first)
 {
-    struct table t = {.cost = cost, .layers = layers, .parts = stages * chunks};
-    if (layers < t.parts)
+    struct table t = {.cost = cost, .layers = layers, .chunks_n = stages * chunks};
+    if (layers < t.chunks_n)
         return FAIL(ST_BAD_SETTING,
                     "PP=%d x PP_CHUNKS=%d are %d parts of a model of %lld layers; each needs a "
                     "layer: lower PP or PP_CHUNKS",
-                    stages, chunks, t.parts, (long long)layers);
-    const size_t sums_n = (size_t)layers + 1, cells = ((size_t)t.parts + 1) * sums_n;
+                    stages, chunks, t.chunks_n, (long long)layers);
+    const size_t sums_n = (size_t)layers + 1, cells = ((size_t)t.chunks_n + 1) * sums_n;
     t.sum = memory_new(sums_n, sizeof *t.sum);
     t.best = memory_new(cells, sizeof *t.best);
     t.begin = memory_new(cells, sizeof *t.begin);
@@ -117,26 +118,26 @@ enum status pipe_split(const double *cost, int64_t layers, int stages, int chunk
     double least = solve_split(&t, 0);
     double squares = solve_split(&t, least * (1 + 1e-9)); /* sums may be rounded */
     ASSERTF(least < DBL_MAX && squares < DBL_MAX, "%lld layers in %d parts", (long long)layers,
-            t.parts);
-    first[t.parts] = layers;
-    for (int part = t.parts; part > 0; part--)
-        first[part - 1] = t.begin[cell_of(&t, part, first[part])];
+            t.chunks_n);
+    first[t.chunks_n] = layers;
+    for (int chunk = t.chunks_n; chunk > 0; chunk--)
+        first[chunk - 1] = t.begin[cell_of(&t, chunk, first[chunk])];
     free(t.sum);
     free(t.best);
     free(t.begin);
     return ST_OK;
 }
 
-void pipe_split_part(const int64_t *first, int stages, int chunks, int stage,
-                     struct model_shard *part)
+void pipe_split_shard(const int64_t *first, int stages, int chunks, int stage,
+                      struct model_shard *shard)
 {
     ASSERTF(chunks <= MODEL_CHUNKS_MAX, "%d chunks", chunks);
-    part->chunks_n = chunks;
+    shard->chunks_n = chunks;
     for (int i = 0; i < chunks; i++) {
         const int64_t *at_chunk = &first[i * stages + stage];
-        part->chunk[i].first = at_chunk[0];
-        part->chunk[i].n = at_chunk[1] - at_chunk[0];
+        shard->chunk[i].first = at_chunk[0];
+        shard->chunk[i].n = at_chunk[1] - at_chunk[0];
     }
-    part->lacks_embed = stage > 0;
-    part->lacks_head = stage < stages - 1;
+    shard->lacks_embed = stage > 0;
+    shard->lacks_head = stage < stages - 1;
 }

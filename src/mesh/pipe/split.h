@@ -21,9 +21,10 @@ void pipe_split_costs(const struct model_dims *dims, int64_t t, struct model_rec
  * chunks. */
 enum status pipe_split(const double *cost, int64_t layers, int stages, int chunks, int64_t *first);
 
-/* pipe_split_part — sets the layers of a stage, and whether it lacks embedding or head. The rest of
- * *part is unchanged. */
-void pipe_split_part(const int64_t *first, int stages, int chunks, int stage,
-                     struct model_shard *part);
+/* pipe_split_shard — sets the layers of a stage, and whether it lacks embedding or head. The rest
+ * of
+ * *shard is unchanged. */
+void pipe_split_shard(const int64_t *first, int stages, int chunks, int stage,
+                      struct model_shard *shard);
 
 #endif

@@ -2,9 +2,9 @@
  * not of the ranks (store.h).
  *
  * - A rank adds up the gradients of its shards in slots (shard_tree.h), unit by unit, right after
- *   the backward pass of each shard. Its pieces then join the other ranks' pieces along the same
- *   tree: by the comm's own sums if these follow that tree, else by grad/tree.h.
- * - The norm is a sum over blocks of each tensor, or, with tensor parallelism, of each rank's part
+ *   the backward pass of each shard. Its partial sums then join the other ranks' partial sums along
+ *   the same tree: by the comm's own sums if these follow that tree, else by grad/tree.h.
+ * - The norm is a sum over blocks of each tensor, or, with tensor parallelism, of each rank's shard
  *   of it. A block lies on one rank (layout_pad_blocks), and its sum depends only on its numbers.
  *   All blocks' sums are all-reduced; all ranks but one add zero to each. Every rank then adds them
  *   in the order of the whole model, tensor rank by tensor rank. */
@@ -21,9 +21,9 @@
 /* ---- the plan ---- */
 
 /* A tensor and the tensors packed after it: elements [begin, end) of the table. If tensor ranks
- * hold parts of a pack in unequal numbers of copies (queries, and fewer key heads than ranks), each
- * kind is a run. Blocks are counted from the start of the pack, `pack`, so that they lie on one
- * rank. */
+ * hold shards of a pack in unequal numbers of copies (queries, and fewer key heads than ranks),
+ * each kind is a run. Blocks are counted from the start of the pack, `pack`, so that they lie on
+ * one rank. */
 struct run {
     int64_t pack, begin, end;
     int next; /* the tensor after it */
@@ -55,11 +55,11 @@ static int64_t blocks_of(struct run run)
 
 /* block_at — returns the first block of tensor `param` of all stages; for params_n the number of
  * blocks. */
-static int64_t block_at(const struct param_table *part, int param)
+static int64_t block_at(const struct param_table *shard, int param)
 {
     int64_t blocks = 0;
-    for (int i = 0; i < param; i = run_at(part, i).next)
-        blocks += blocks_of(run_at(part, i));
+    for (int i = 0; i < param; i = run_at(shard, i).next)
+        blocks += blocks_of(run_at(shard, i));
     return blocks;
 }
 
@@ -74,11 +74,11 @@ static int groups_n(const struct store *s)
 }
 static int own_group(const struct store *s) { return s->layout.rank / s->c.exact.context_ranks; }
 
-#define SPARE_SLOTS 2 /* for unequal runs, which may have more pieces */
+#define SPARE_SLOTS 2 /* for unequal runs, which may have more partial sums */
 
 enum status store_exact_plan(struct store *s)
 {
-    const struct param_table *t = s->c.table, *part = s->c.exact.part;
+    const struct param_table *t = s->c.table, *shard = s->c.exact.shard;
     const int ranks = groups_n(s);
     /* The most numbers that are sent with the blocks' sums. */
     const int64_t extras_n = (int64_t)s->c.shards * s->c.exact.context_ranks + STORE_EXTRAS_MAX;
@@ -90,17 +90,17 @@ enum status store_exact_plan(struct store *s)
     }
     s->slots_max += s->c.deals_shards && ranks > 1 ? SPARE_SLOTS : 0;
     shard_tree_init(s->deal, ranks, own_group(s), &s->shards);
-    s->blocks.n = s->c.exact.tensor_ranks * block_at(part, part->params_n);
+    s->blocks.n = s->c.exact.tensor_ranks * block_at(shard, shard->params_n);
     s->blocks.first = memory_new((size_t)t->params_n, sizeof *s->blocks.first);
     s->blocks.host = calloc((size_t)(s->blocks.n + extras_n), sizeof *s->blocks.host);
     if (!s->blocks.host)
         return FAIL(ST_RETRY, "out of memory: sums of %lld blocks", (long long)s->blocks.n);
     for (int i = 0; i < t->params_n; i = run_at(t, i).next) {
         const int param = t->param[i].whole_param;
-        ASSERTF(param < part->params_n && part->param[param].whole_param == param,
-                "tensor %d of %d", param, part->params_n);
+        ASSERTF(param < shard->params_n && shard->param[param].whole_param == param,
+                "tensor %d of %d", param, shard->params_n);
         s->blocks.first[i] =
-            s->c.exact.tensor_rank * block_at(part, part->params_n) + block_at(part, param);
+            s->c.exact.tensor_rank * block_at(shard, shard->params_n) + block_at(shard, param);
     }
     return ST_OK;
 }
@@ -154,13 +154,13 @@ enum status store_exact_add(struct store *s, int shard, int64_t first, int64_t n
     return ST_OK;
 }
 
-int store_exact_pieces(const struct store *s) { return s->shards.pieces_n; }
+int store_exact_partials(const struct store *s) { return s->shards.partials_n; }
 
-struct tensor store_exact_piece(const struct store *s, int k) { return slot_grads(s, k); }
+struct tensor store_exact_partial(const struct store *s, int k) { return slot_grads(s, k); }
 
 /* ---- sums over the ranks ---- */
 
-/* open_tree — opens the sum of the pieces of all ranks. */
+/* open_tree — opens the sum of the partial sums of all ranks. */
 static enum status open_tree(struct store *s)
 {
     const struct comm_place *place = comm_place(s->c.comm);
@@ -213,11 +213,12 @@ enum status store_exact_reduce(struct store *s, int bucket, struct tensor to_all
                                struct tensor to_own, struct comm_ticket *ticket)
 {
     const struct layout_bucket *l = &s->layout.bucket[bucket];
-    const float *piece[GRAD_TREE_PIECES_MAX] = {store_reduce_grad(s, bucket).data};
-    for (int i = 1; i < s->shards.pieces_n; i++)
-        piece[i] = tensor_at(slot_grads(s, i), l->first).data;
+    const float *partial[GRAD_TREE_PARTIALS_MAX] = {store_reduce_grad(s, bucket).data};
+    for (int i = 1; i < s->shards.partials_n; i++)
+        partial[i] = tensor_at(slot_grads(s, i), l->first).data;
     return store_track(
-        s, grad_tree_begin(s->grad_tree, bucket, piece, l->elems, to_all.data, to_own.data, ticket),
+        s,
+        grad_tree_begin(s->grad_tree, bucket, partial, l->elems, to_all.data, to_own.data, ticket),
         *ticket);
 }
 

@@ -22,11 +22,11 @@ void store_exact_bind(const struct store *s, int shard, struct pass *p);
  * first + n) of the table. Call it after a unit's backward in the last micro-batch of a shard; in
  * the step's last micro-batch before store_post_backward. */
 enum status store_exact_add(struct store *s, int shard, int64_t first, int64_t n);
-/* store_exact_pieces — returns the number of sums of its shards that a rank has at the end; these
+/* store_exact_partials — returns the number of sums of its shards that a rank has at the end; these
  * join the sums of other ranks. */
-int store_exact_pieces(const struct store *s);
-/* store_exact_piece — returns the memory of the k-th of these sums, laid out as passes write
+int store_exact_partials(const struct store *s);
+/* store_exact_partial — returns the memory of the k-th of these sums, laid out as passes write
  * gradients. */
-struct tensor store_exact_piece(const struct store *s, int k);
+struct tensor store_exact_partial(const struct store *s, int k);
 
 #endif

@@ -7,7 +7,7 @@
 #include "mesh/state.h"
 #include "mesh/store/store.h"
 
-/* The part of an array that a rank holds. BUFFER: its local shard, and in an unsharded buffer the
+/* The extent of an array that a rank holds. BUFFER: its local shard, and in an unsharded buffer the
  * whole buckets that a pass works on. */
 enum store_extent { STORE_WHOLE, STORE_SHARD, STORE_BUFFER };
 
@@ -277,25 +277,25 @@ extern const struct state_ops store_state_own, store_state_whole;
 /* store_state_count — state_ops.count of all states of a store. */
 int store_state_count(const struct state *s, bool is_apart);
 
-/* Moments (store/memory.c); part 1 and 2. */
+/* Moments (store/memory.c); array 1 and 2. */
 
 /* store_memory_moment_elems — returns the elements of a moment on this rank. External for tests. */
-int64_t store_memory_moment_elems(const struct store *s, int part);
+int64_t store_memory_moment_elems(const struct store *s, int array);
 /* store_memory_moment_at — returns the moment's elements of store_local_shard. */
-struct tensor store_memory_moment_at(const struct store *s, int part, int bucket);
+struct tensor store_memory_moment_at(const struct store *s, int array, int bucket);
 /* store_memory_moment_run — returns the position, in this rank's memory, of the moments of elements
  * from `first` on; -1: these elements have no such moment. *n: the number of elements wanted; it
  * becomes the number that lie together in this rank's memory, or have no moments. If moments are
  * sharded the elements belong to this rank's local shard. */
-int64_t store_memory_moment_run(const struct store *s, int part, int64_t first, int64_t *n);
+int64_t store_memory_moment_run(const struct store *s, int array, int64_t first, int64_t *n);
 
 /* Parameters (store/params.c), of one bucket. */
 
 /* store_params_shard — returns the masters that this rank updates. */
 struct tensor store_params_shard(const struct store *s, int bucket);
 /* store_params_begin_write — prepares a write to the state that is no update: runs deferred
- * updates, and for part 0 marks the compute copy as stale. */
-enum status store_params_begin_write(struct store *s, int part);
+ * updates, and for array 0 marks the compute copy as stale. */
+enum status store_params_begin_write(struct store *s, int array);
 /* store_params_drain — waits for the bucket's gather, and runs its deferred update. */
 enum status store_params_drain(struct store *s, int bucket);
 /* store_params_prefetch — starts the all-gather if the compute copy is stale and masters are

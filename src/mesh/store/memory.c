@@ -122,8 +122,8 @@ struct store_memory store_memory_plan(const struct store *s)
         m.unsharded += sparse_elems(s) * each;
         if (store_rounds_grads(s))
             m.unsharded += elems_of(s, p->grads) * (int64_t)dtype_bytes(DTYPE_BF16);
-        for (int part = 1; part <= c->moments_n; part++)
-            m.moments += store_memory_moment_elems(s, part) * each;
+        for (int array = 1; array <= c->moments_n; array++)
+            m.moments += store_memory_moment_elems(s, array) * each;
     }
     if (store_memory_compresses(s)) {
         const struct grad_compress_config config = compress_config(s);
@@ -168,7 +168,7 @@ enum status store_memory_split(struct store *s)
 
 /* NCCL's allocator rounds each allocation up: to 2 MiB, in older versions to the granularity of a
  * multicast object, which is 512 MiB if GPUs share an NVSwitch. So on a GPU all data that are sent
- * lie in one allocation. The alignment of its parts is less than such a rounding, and not
+ * lie in one allocation. The alignment of its arrays is less than such a rounding, and not
  * counted. */
 static bool is_in_block(const struct store *s, bool is_comm)
 {
@@ -311,36 +311,36 @@ enum status store_memory_alloc(struct store *s)
 
 /* ---- where an element's moments lie ---- */
 
-static bool is_rest(const struct store *s, int part)
+static bool is_rest(const struct store *s, int array)
 {
-    return part == 2 && s->c.skips_hidden_second;
+    return array == 2 && s->c.skips_hidden_second;
 }
 
 static bool is_whole(const struct store *s) { return s->policy.moments == STORE_WHOLE; }
 
-int64_t store_memory_moment_elems(const struct store *s, int part)
+int64_t store_memory_moment_elems(const struct store *s, int array)
 {
     const struct param_table *t = s->c.table;
-    if (is_rest(s, part))
+    if (is_rest(s, array))
         return is_whole(s) ? param_rest(t, 0, t->total_elems) : s->layout.rest_elems;
     return is_whole(s) ? t->total_elems : s->layout.shard_elems;
 }
 
 /* begin_of — returns the begin of this rank's part of a bucket in a moment. */
-static int64_t begin_of(const struct store *s, int part, int bucket)
+static int64_t begin_of(const struct store *s, int array, int bucket)
 {
     const struct layout_bucket *l = &s->layout.bucket[bucket];
-    if (is_rest(s, part))
+    if (is_rest(s, array))
         return is_whole(s) ? param_rest(s->c.table, 0, l->first) : l->rest_at;
     return is_whole(s) ? l->first : l->shard_at;
 }
 
-struct tensor store_memory_moment_at(const struct store *s, int part, int bucket)
+struct tensor store_memory_moment_at(const struct store *s, int array, int bucket)
 {
-    return tensor_at(s->moment[part - 1], begin_of(s, part, bucket));
+    return tensor_at(s->moment[array - 1], begin_of(s, array, bucket));
 }
 
-int64_t store_memory_moment_run(const struct store *s, int part, int64_t first, int64_t *n)
+int64_t store_memory_moment_run(const struct store *s, int array, int64_t first, int64_t *n)
 {
     int bucket = layout_bucket_at(&s->layout, first);
     const struct layout_bucket *l = &s->layout.bucket[bucket];
@@ -348,11 +348,12 @@ int64_t store_memory_moment_run(const struct store *s, int part, int64_t first, 
             end = begin + (is_whole(s) ? l->elems : l->own.elems);
     ASSERTF(first >= begin && first < end, "element %lld of another rank", (long long)first);
     *n = *n < end - first ? *n : end - first;
-    if (!is_rest(s, part))
-        return begin_of(s, part, bucket) + first - begin;
+    if (!is_rest(s, array))
+        return begin_of(s, array, bucket) + first - begin;
     const struct param_table *t = s->c.table;
     int param = param_at(t, first);
     int64_t left = param_end(t, param) - first;
     *n = *n < left ? *n : left;
-    return t->param[param].is_hidden ? -1 : begin_of(s, part, bucket) + param_rest(t, begin, first);
+    return t->param[param].is_hidden ? -1
+                                     : begin_of(s, array, bucket) + param_rest(t, begin, first);
 }

@@ -37,11 +37,11 @@ void store_params_invalidate(struct store *s)
         s->bucket[i].is_current = false;
 }
 
-enum status store_params_begin_write(struct store *s, int part)
+enum status store_params_begin_write(struct store *s, int array)
 {
     TRY(store_drain(s));
     s->writes++;
-    if (part == 0)
+    if (array == 0)
         store_params_invalidate(s);
     return ST_OK;
 }

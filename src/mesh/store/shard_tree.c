@@ -36,18 +36,18 @@ static void add_up(struct shard_tree *t, int run_first, struct node v, int slot)
     t->add_first[last + 1] = t->adds_n;
 }
 
-/* Finds the pieces of the run, from left to right. */
-static void find_pieces(struct shard_tree *t, struct node run, struct node v)
+/* Finds the partials of the run, from left to right. */
+static void find_partials(struct shard_tree *t, struct node run, struct node v)
 {
     int end = v.first + v.n, run_end = run.first + run.n;
     if (end <= run.first || v.first >= run_end)
         return;
     if (v.first >= run.first && end <= run_end) {
-        add_up(t, run.first, v, t->pieces_n++);
+        add_up(t, run.first, v, t->partials_n++);
         return;
     }
-    find_pieces(t, run, left_of(v));
-    find_pieces(t, run, right_of(v));
+    find_partials(t, run, left_of(v));
+    find_partials(t, run, right_of(v));
 }
 
 void shard_tree_deal(int shards, int ranks, int *begin)
@@ -69,7 +69,7 @@ void shard_tree_init(const int *begin, int ranks, int rank, struct shard_tree *o
     t.shard_slot = memory_new((size_t)run.n, sizeof *t.shard_slot);
     t.add_first = memory_new((size_t)run.n + 1, sizeof *t.add_first);
     t.add = memory_new((size_t)run.n, sizeof *t.add);
-    find_pieces(&t, run, (struct node){0, begin[ranks]});
+    find_partials(&t, run, (struct node){0, begin[ranks]});
     for (int i = 1; i <= run.n; i++) /* shards that no step follows */
         if (t.add_first[i] < t.add_first[i - 1])
             t.add_first[i] = t.add_first[i - 1];
@@ -84,17 +84,17 @@ void shard_tree_free(struct shard_tree *t)
     *t = (struct shard_tree){0};
 }
 
-/* ---- the pieces of all ranks ---- */
+/* ---- the partials of all ranks ---- */
 
 /* The runs of all ranks, and how far a walk through the tree has come. */
 struct walk {
     const int *begin;
-    int ranks, pieces_n;
-    int *count;               /* pieces of each rank, or NULL */
+    int ranks, partials_n;
+    int *count;               /* partials of each rank, or NULL */
     struct sum_tree_step *at; /* where the next step is added, or NULL */
 };
 
-/* join_node — returns the piece in which a node's sum ends. */
+/* join_node — returns the partial in which a node's sum ends. */
 static int join_node(struct walk *w, struct node v)
 {
     int rank = 0, high = w->ranks - 1;
@@ -108,7 +108,7 @@ static int join_node(struct walk *w, struct node v)
     if (v.first + v.n <= w->begin[rank + 1]) {
         if (w->count)
             w->count[rank]++;
-        return w->pieces_n++;
+        return w->partials_n++;
     }
     int to = join_node(w, left_of(v)), from = join_node(w, right_of(v));
     if (w->at)
@@ -116,23 +116,23 @@ static int join_node(struct walk *w, struct node v)
     return to;
 }
 
-int shard_tree_pieces(const int *begin, int ranks, int *count)
+int shard_tree_partials(const int *begin, int ranks, int *count)
 {
     struct walk w = {.begin = begin, .ranks = ranks, .count = count};
     for (int rank = 0; count && rank < ranks; rank++)
         count[rank] = 0;
     (void)join_node(&w, (struct node){0, begin[ranks]});
-    return w.pieces_n;
+    return w.partials_n;
 }
 
-/* The number of each piece of context 0, by its number without contexts. at: its number among the
- * pieces of all ranks; each: the distance to the same piece of the next context. */
+/* The number of each partial of context 0, by its number without contexts. at: its number among the
+ * partials of all ranks; each: the distance to the same partial of the next context. */
 struct numbers {
     int *at, *each;
 };
 
 /* renumber_steps — lists the steps of one context, from n steps `own` by numbers of its own
- * pieces. */
+ * partials. */
 static void renumber_steps(struct numbers number, int context, const struct sum_tree_step *own,
                            int n, struct sum_tree_step *out)
 {
@@ -144,7 +144,7 @@ static void renumber_steps(struct numbers number, int context, const struct sum_
 }
 
 /* join_contexts — lists the steps that add the sums of neighbouring contexts. Each sum lies in the
- * context's first piece; these are `each` apart. Returns the end of the steps. */
+ * context's first partial; these are `each` apart. Returns the end of the steps. */
 static struct sum_tree_step *join_contexts(struct node v, int each, struct sum_tree_step *out)
 {
     if (v.n == 1)
@@ -157,16 +157,16 @@ static struct sum_tree_step *join_contexts(struct node v, int each, struct sum_t
 
 void shard_tree_join(const int *begin, int ranks, int contexts, struct sum_tree_step *out)
 {
-    const int pieces = shard_tree_pieces(begin, ranks, NULL), n = pieces - 1;
-    int *count = memory_new((size_t)ranks + 2 * (size_t)pieces, sizeof *count);
-    const struct numbers number = {.at = count + ranks, .each = count + ranks + pieces};
-    (void)shard_tree_pieces(begin, ranks, count);
+    const int partials = shard_tree_partials(begin, ranks, NULL), n = partials - 1;
+    int *count = memory_new((size_t)ranks + 2 * (size_t)partials, sizeof *count);
+    const struct numbers number = {.at = count + ranks, .each = count + ranks + partials};
+    (void)shard_tree_partials(begin, ranks, count);
     for (int rank = 0, i = 0, all = 0; rank < ranks; all += contexts * count[rank++])
-        for (int piece = 0; piece < count[rank]; piece++, i++) {
-            number.at[i] = all + piece;
+        for (int partial = 0; partial < count[rank]; partial++, i++) {
+            number.at[i] = all + partial;
             number.each[i] = count[rank];
         }
-    /* Lists the steps of one context, by numbers of its own pieces. */
+    /* Lists the steps of one context, by numbers of its own partials. */
     struct walk w = {.begin = begin, .ranks = ranks, .at = out};
     (void)join_node(&w, (struct node){0, begin[ranks]});
     /* `out` begins with the steps of context 0 */
@@ -185,23 +185,24 @@ static int count_slots(struct node v)
     return left > right ? left : right;
 }
 
-/* slots_of — returns the slots that the pieces of a run in this node need. *pieces_n: pieces of the
- * run before this node. */
-static int slots_of(struct node run, struct node v, int *pieces_n)
+/* slots_of — returns the slots that the partials of a run in this node need. *partials_n: partials
+ * of the run before this node. */
+static int slots_of(struct node run, struct node v, int *partials_n)
 {
     int end = v.first + v.n, run_end = run.first + run.n;
     if (end <= run.first || v.first >= run_end)
         return 0;
     if (v.first >= run.first && end <= run_end)
-        return (*pieces_n)++ + count_slots(v);
-    int left = slots_of(run, left_of(v), pieces_n), right = slots_of(run, right_of(v), pieces_n);
+        return (*partials_n)++ + count_slots(v);
+    int left = slots_of(run, left_of(v), partials_n),
+        right = slots_of(run, right_of(v), partials_n);
     return left > right ? left : right;
 }
 
 int shard_tree_slots(const int *begin, int ranks, int rank)
 {
-    int pieces_n = 0;
-    return slots_of(run_of(begin, rank), (struct node){0, begin[ranks]}, &pieces_n);
+    int partials_n = 0;
+    return slots_of(run_of(begin, rank), (struct node){0, begin[ranks]}, &partials_n);
 }
 
 /* is_same — returns true if two trees of n - 1 steps each are the same. The order of steps may
@@ -222,7 +223,7 @@ bool shard_tree_is_of_ranks(const int *begin, int contexts, int nodes, int local
 {
     const int all = nodes * locals, ranks = all / contexts;
     ASSERTF(all % contexts == 0, "%d ranks in groups of %d", all, contexts);
-    if (shard_tree_pieces(begin, ranks, NULL) != ranks)
+    if (shard_tree_partials(begin, ranks, NULL) != ranks)
         return false;
     struct sum_tree_step *steps = memory_new(2 * (size_t)all, sizeof *steps);
     shard_tree_join(begin, ranks, contexts, steps);

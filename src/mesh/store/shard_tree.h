@@ -4,13 +4,13 @@
  * A virtual shard is a fixed share of the global batch. The sum of n neighbouring shards is
  * sum(first half) + sum(second half); of an odd number the first half is the larger. Each rank
  * computes a run of neighbouring shards. It adds the shards that it can add without other ranks:
- * the largest nodes of the tree that lie in its run, its pieces. The owner of an element adds the
- * pieces of all ranks along the rest of the tree. So the sum depends on the number of shards, not
- * on the number of ranks.
+ * the largest nodes of the tree that lie in its run, its partial sums (partials). The owner of an
+ * element adds the partials of all ranks along the rest of the tree. So the sum depends on the
+ * number of shards, not on the number of ranks.
  *
  * A deal assigns a run to each rank: rank r computes shards [begin[r], begin[r + 1]), at least one;
  * begin[ranks] is the number of shards. If the number of ranks is a power of two and runs are
- * equal, each rank has one piece. Otherwise a rank may have several: with 12 shards on 4 ranks, 3
+ * equal, each rank has one partial. Otherwise a rank may have several: with 12 shards on 4 ranks, 3
  * for each, a rank adds two at most.
  *
  * Context parallelism: `contexts` neighbouring ranks are a group with the same shards, and each has
@@ -28,10 +28,10 @@
 
 /* The order in which a rank adds up its own shards in a few slots, each for a whole gradient. Shard
  * i (of this rank, from 0) goes to slot shard_slot[i]; then steps [add_first[i], add_first[i + 1])
- * follow: slot[to] += slot[from]. At the end piece k lies in slot k. */
+ * follow: slot[to] += slot[from]. At the end partial k lies in slot k. */
 struct shard_tree {
     int shards_n; /* shards of this rank */
-    int slots_n, pieces_n;
+    int slots_n, partials_n;
     int *shard_slot;
     int *add_first; /* shards_n + 1 numbers */
     struct sum_tree_step *add;
@@ -47,15 +47,15 @@ void shard_tree_free(struct shard_tree *t); /* may be called twice */
 /* shard_tree_slots — returns slots_n of a rank. */
 int shard_tree_slots(const int *begin, int ranks, int rank);
 
-/* shard_tree_pieces — returns the number of pieces of all ranks together, without contexts. count:
- * the pieces of each rank, or NULL. */
-int shard_tree_pieces(const int *begin, int ranks, int *count);
-/* shard_tree_join — lists the steps that add the pieces of all ranks · contexts ranks, numbered
- * rank after rank: shard_tree_pieces · contexts - 1 steps. The sum ends in piece 0. */
+/* shard_tree_partials — returns the number of partials of all ranks together, without contexts.
+ * count: the partials of each rank, or NULL. */
+int shard_tree_partials(const int *begin, int ranks, int *count);
+/* shard_tree_join — lists the steps that add the partials of all ranks · contexts ranks, numbered
+ * rank after rank: shard_tree_partials · contexts - 1 steps. The sum ends in partial 0. */
 void shard_tree_join(const int *begin, int ranks, int contexts, struct sum_tree_step *out);
 
-/* shard_tree_is_of_ranks — returns true if each of the nodes × locals ranks has one piece, and the
- * ranks' collectives add them along the same tree (sum_tree_plan_nodes). */
+/* shard_tree_is_of_ranks — returns true if each of the nodes × locals ranks has one partial, and
+ * the ranks' collectives add them along the same tree (sum_tree_plan_nodes). */
 bool shard_tree_is_of_ranks(const int *begin, int contexts, int nodes, int locals);
 
 #endif

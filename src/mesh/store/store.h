@@ -88,10 +88,10 @@ struct store_settings {
 };
 
 /* EXACT=layout: this rank's position among the ranks that share matrices, and the number of
- * neighbouring ranks of `comm` that share samples. part: the tensors of the last tensor rank, of
+ * neighbouring ranks of `comm` that share samples. shard: the tensors of the last tensor rank, of
  * all stages: no tensor of another rank has more elements. */
 struct store_exact_place {
-    const struct param_table *part;
+    const struct param_table *shard;
     int tensor_rank, tensor_ranks, context_ranks;
 };
 
@@ -103,7 +103,8 @@ struct store_config {
     /* comm of all ranks, from which `comm` is split; NULL: `comm` has all ranks */
     struct comm *world;
     const struct param_table *table;
-    const struct param_table *whole; /* tensors of the whole model; `table` may be a part of them */
+    const struct param_table
+        *whole; /* tensors of the whole model; `table` may be a shard of them */
     struct store_settings settings;
     int shards; /* EXACT=layout: virtual shards of a step, over all ranks; 0: none */
     struct store_exact_place exact; /* used if shards is not 0 */

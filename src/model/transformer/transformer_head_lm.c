@@ -72,13 +72,13 @@ static enum status join_losses(const struct pass *p, const struct chunk *c, stru
     struct tensor stats = transformer_acts(p)->stats;
     int64_t stride = transformer_acts(p)->stats_stride, v_first, v_n;
     model_vocab_shard(p->dims, &v_first, &v_n);
-    struct xent_part own = {.stats = tensor_at(stats, axis->at * stride),
-                            .logits = all.logits,
-                            .targets = all.targets,
-                            .n = c->n,
-                            .v_first = v_first,
-                            .v_n = v_n,
-                            .stride = all.stride};
+    struct xent_shard own = {.stats = tensor_at(stats, axis->at * stride),
+                             .logits = all.logits,
+                             .targets = all.targets,
+                             .n = c->n,
+                             .v_first = v_first,
+                             .v_n = v_n,
+                             .stride = all.stride};
     struct xent_join join = {.logits = all.logits,
                              .losses = all.losses,
                              .stats = stats,
@@ -87,12 +87,12 @@ static enum status join_losses(const struct pass *p, const struct chunk *c, stru
                              .v_first = v_first,
                              .v_n = v_n,
                              .stride = all.stride,
-                             .parts = axis->ranks,
+                             .shards = axis->ranks,
                              .stats_stride = stride,
                              .scale = all.scale,
                              .want_grad = all.want_grad,
                              .cap = all.cap};
-    TRY(p->op->xent_part(p->stream, &own));
+    TRY(p->op->xent_shard(p->stream, &own));
     /* The size of the exchange depends only on the pass: a short chunk ends with zeros. */
     if (3 * c->n < stride)
         TRY(dev_fill(p->stream, tensor_at(own.stats, 3 * c->n).data, 0,

@@ -9,7 +9,8 @@
 #include "conf/conf.h"
 #include "serve/view.h"
 
-/* check_output_about — returns the part of a report that is the same for all rows of a result. */
+/* check_output_about — returns the section of a report that is the same for all rows of a
+ * result. */
 struct check_report_about check_output_about(const struct conf *conf,
                                              const struct check_result *result);
 /* check_output_targets — fails with ST_BAD_SETTING if a file of REPORT, or OUT, exists and was not

@@ -126,19 +126,19 @@ struct found {
 
 /* Data that a rank sends to the others. */
 struct told {
-    uint64_t kind, digest[CHECK_SOAK_PARTS];
+    uint64_t kind, digest[CHECK_SOAK_SCOPES];
     int64_t is_other; /* this rank differed in another round */
 };
 
 /* count_votes — lets the ranks vote, with the same result on all of them, and adds it to f. Values
  * that depend on the device are compared among ranks with one kind of device. */
-static void count_votes(const struct told *all, int n, int rank, enum check_soak_part part,
+static void count_votes(const struct told *all, int n, int rank, enum check_soak_scope scope,
                         struct found *f)
 {
     struct sentinel_ballot *ballots = memory_new((size_t)n, sizeof *ballots);
     for (int i = 0; i < n; i++)
-        ballots[i] = (struct sentinel_ballot){.sum = all[i].digest[part],
-                                              .kind = part == CHECK_SOAK_ALL ? all[i].kind : 0,
+        ballots[i] = (struct sentinel_ballot){.sum = all[i].digest[scope],
+                                              .kind = scope == CHECK_SOAK_ALL ? all[i].kind : 0,
                                               .is_left_out = all[i].is_other};
     sentinel_count(ballots, n);
     const struct sentinel_ballot *own = &ballots[rank];
@@ -317,14 +317,14 @@ static void add_again(struct soak *s, const struct check_soak_train *t, enum che
 static void add_group(struct soak *s, const struct check_soak_train *t, const struct found *f,
                       enum check_point point, const char *name)
 {
-    const bool is_part = point == CHECK_POINT_ONE_NODE && s->check->place.nodes > 1;
+    const bool is_subset = point == CHECK_POINT_ONE_NODE && s->check->place.nodes > 1;
     char why[224];
     if (f->self_differs && !s->is_wrong) {
         add_wrong(s, point, "its weights or gradients are not those of most replicas of the model");
         return;
     }
     s->is_named = f->differ > 0;
-    if (f->self_unclear && !s->is_wrong && !is_part) {
+    if (f->self_unclear && !s->is_wrong && !is_subset) {
         add_wrong(s, point, no_majority);
         return;
     }

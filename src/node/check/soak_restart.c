@@ -59,8 +59,8 @@ static enum status look(void *arg, struct step *step, const struct step_result *
     TRY(step_drain(step));
     uint64_t *sum = &r->state[r->states++];
     *sum = 0;
-    for (int part = 0; part < step_parts(step); part++)
-        *sum = *sum * 31 + check_soak_train_sum(step_own_table(step), step_part(step, part));
+    for (int array = 0; array < step_arrays(step); array++)
+        *sum = *sum * 31 + check_soak_train_sum(step_own_table(step), step_array(step, array));
     if (r->dies && result)
         die_in_save(step);
     return ST_OK;

@@ -98,15 +98,15 @@ static void sum_samples(const struct batch *batch, int64_t n, int64_t tokens, ui
 
 /* add_sum — appends a checksum of some bytes. widest: the last digest that includes it. */
 static void add_sum(struct check_soak_train *t, const void *bytes, size_t n,
-                    enum check_soak_part widest)
+                    enum check_soak_scope widest)
 {
     const uint64_t sum = t->now[t->now_n++] = XXH3_64bits(bytes, n);
-    for (int part = 0; part <= (int)widest; part++)
-        t->digest[part] = XXH3_64bits_withSeed(&sum, sizeof sum, t->digest[part]);
+    for (int scope = 0; scope <= (int)widest; scope++)
+        t->digest[scope] = XXH3_64bits_withSeed(&sum, sizeof sum, t->digest[scope]);
 }
 
 static enum status add_tensors(struct check_soak_train *t, struct step *step, struct tensor from,
-                               enum check_soak_part widest)
+                               enum check_soak_scope widest)
 {
     const struct param_table *table = step_own_table(step);
     TRY(dev_copy(step_stream(step), t->host, from.data,

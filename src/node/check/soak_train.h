@@ -30,14 +30,14 @@ enum status check_soak_train_run(const struct check_soak_train_config *config, t
  *   ALL      all checksums
  *   REPLICA  all but the logits: equal on replicas with equal devices
  *   SUMS     losses and gradients that were summed: equal on replicas with any devices */
-enum check_soak_part { CHECK_SOAK_ALL, CHECK_SOAK_REPLICA, CHECK_SOAK_SUMS, CHECK_SOAK_PARTS };
+enum check_soak_scope { CHECK_SOAK_ALL, CHECK_SOAK_REPLICA, CHECK_SOAK_SUMS, CHECK_SOAK_SCOPES };
 
 struct check_soak_train {
     /* configuration of each round; the caller sets it, all other fields are zero */
     struct check_soak_train_config config;
     int ranks, rounds;
-    uint64_t digest[CHECK_SOAK_PARTS]; /* digests of all rounds so far */
-    uint64_t first_digest;             /* digest of all checksums of the first round */
+    uint64_t digest[CHECK_SOAK_SCOPES]; /* digests of all rounds so far */
+    uint64_t first_digest;              /* digest of all checksums of the first round */
     char differed[128]; /* first difference from the first round: "the loss of step 2"; "": none */
     struct measure_best step_time;
     /* the round in progress: */

@@ -170,10 +170,11 @@ static struct model_features asked_features(const struct conf *conf, const struc
     return features;
 }
 
-/* refuse_part — refuses a setting that would change a model that has weights, or a model other than
- * GPT-2. */
-static enum status refuse_part(const struct conf *conf, bool has_weights,
-                               const struct model_dims *dims, enum conf_key key, const char *name)
+/* refuse_setting — refuses a setting that would change a model that has weights, or a model other
+ * than GPT-2. */
+static enum status refuse_setting(const struct conf *conf, bool has_weights,
+                                  const struct model_dims *dims, enum conf_key key,
+                                  const char *name)
 {
     if (dims->arch != MODEL_ARCH_GPT2)
         return FAIL(ST_BAD_SETTING,
@@ -205,7 +206,7 @@ enum status config_map_dims(const struct conf *conf, struct model_dims *out, boo
                {CONF_ZERO_INIT, "ZERO_INIT", was.has_zero_init != is.has_zero_init}};
     for (size_t i = 0; i < sizeof row / sizeof *row; i++)
         if (row[i].differs)
-            TRY(refuse_part(conf, *has_weights_out, out, row[i].key, row[i].name));
+            TRY(refuse_setting(conf, *has_weights_out, out, row[i].key, row[i].name));
     out->features = is;
     TRY(model_check(out));
     model_resolve(out);
@@ -354,10 +355,10 @@ static enum status map_step(const struct conf *conf, const struct model_dims *di
     }
     TRY(seq_tokens(conf, dims, &out->seq_tokens));
     /* Check that the mesh can divide the model and its samples. */
-    const struct model_shard part = {.tensor_ranks = out->axis_ranks[MESH_AXIS_TENSOR]};
+    const struct model_shard shard = {.tensor_ranks = out->axis_ranks[MESH_AXIS_TENSOR]};
     struct model_dims first;
     int64_t own_tokens;
-    TRY(model_shard_dims(&out->dims, &part, &first));
+    TRY(model_shard_dims(&out->dims, &shard, &first));
     TRY(model_shard_tokens(out->seq_tokens, out->axis_ranks[MESH_AXIS_CONTEXT], &own_tokens));
     /* Sets batch_samples, global_samples, their warm-up and the attention mask. out->dims and
      * out->seq_tokens are already set. */

@@ -15,11 +15,11 @@
 #include "node/choose/memory_advice.h"
 
 /* fraction 1/64 of the machine's memory, which the system itself uses and which is never free */
-#define SYSTEM_PART 64
+#define SYSTEM_SHARE 64
 /* Fractions that the automatic choices leave free: other processes share a machine's memory, but
  * not a GPU's. */
-#define HOST_MARGIN_PART 8
-#define DEVICE_MARGIN_PART 32
+#define HOST_MARGIN_SHARE 8
+#define DEVICE_MARGIN_SHARE 32
 
 /* On a GPU, a need of host memory below this is only an estimate: the driver uses most of it. */
 #define HOST_ESTIMATE_BYTES ((int64_t)2 << 30)
@@ -134,7 +134,7 @@ static enum status compare_memory(const struct memory_check *f, const struct nee
     return ST_RETRY;
 }
 
-/* is_only_warned — returns true and logs a warning if only the small host part of a run on a GPU
+/* is_only_warned — returns true and logs a warning if only the small host memory of a run on a GPU
  * does not fit. The run is not refused for that: a virtual machine may show little free memory at
  * the start and get more. */
 static bool is_only_warned(const struct memory_check *f, const struct need *need, const char *why)
@@ -289,7 +289,7 @@ static void read_host(struct memory_check *f)
     f->free_bytes = available.free_bytes;
     f->most_bytes = available.is_group || available.total_bytes < 0
                         ? available.total_bytes
-                        : available.total_bytes - available.total_bytes / SYSTEM_PART;
+                        : available.total_bytes - available.total_bytes / SYSTEM_SHARE;
     f->each_bytes = available.process_bytes;
     f->owner = available.is_group ? "the control group (a container's limit)" : "the machine";
 }
@@ -398,7 +398,7 @@ void memory_check_offer(const struct conf *conf, int worker_i, const struct dev 
     int64_t all_bytes = f.each_bytes < 0 ? -1 : f.each_bytes * f.place.at.locals;
     bool is_limited = is_over(f.free_bytes, all_bytes);
     out->free_bytes = is_limited ? all_bytes : f.free_bytes;
-    out->margin_bytes = out->free_bytes / (f.is_device ? DEVICE_MARGIN_PART : HOST_MARGIN_PART);
+    out->margin_bytes = out->free_bytes / (f.is_device ? DEVICE_MARGIN_SHARE : HOST_MARGIN_SHARE);
 }
 
 static enum status check_command(const struct memory_check *f, const char *what,

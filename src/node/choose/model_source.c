@@ -51,7 +51,7 @@ enum status model_source_open(const struct conf *conf, struct model_source *out)
 
 enum status model_source_load(const struct model_source *source, const struct load_target *to)
 {
-    const struct load_file file = {.ckpt = source->ckpt, .part = "model"};
+    const struct load_file file = {.ckpt = source->ckpt, .array = "model"};
     struct load_target target = *to;
     target.ignores_tensors = source->ignores_tensors;
     return source->ckpt ? load_params(to, &file) : weights_load(source->path, &target);

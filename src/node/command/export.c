@@ -336,7 +336,7 @@ static enum status export_model(struct export *ex, const char *from, const char 
         ex->file[i].data = ex->text[i].data;
         ex->file[i].bytes = ex->text[i].len;
     }
-    TRY(hf_save(to, ex->source, ex->table.params_n, ex->file, ex->files_n, HF_SAVE_PART_BYTES));
+    TRY(hf_save(to, ex->source, ex->table.params_n, ex->file, ex->files_n, HF_SAVE_FILE_BYTES_MAX));
     const struct hf_config config = config_of(&ex->dims);
     log_console("%s  %s  %s parameters  from %s", to, hf_config_class(&config),
                 text_format_count(count, sizeof count, (double)ex->table.parameters),

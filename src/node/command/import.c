@@ -132,10 +132,10 @@ static enum status save_checkpoint(struct import *in, struct ckpt_lock *lock, ch
     struct safetensors_source *source = memory_new((size_t)in->table.params_n, sizeof *source);
     text_copy(meta.settings_json, sizeof meta.settings_json, in->settings.data);
     text_copy(meta.version, sizeof meta.version, version_text());
-    const struct ckpt_part part = {"model", source, in->table.params_n};
+    const struct ckpt_array array = {"model", source, in->table.params_n};
     enum status st;
     TRY_OR(list_sources(in, source), free_source);
-    st = ckpt_save(lock, &meta, &part, 1, 0, NULL, path, path_cap);
+    st = ckpt_save(lock, &meta, &array, 1, 0, NULL, path, path_cap);
 free_source:
     free(source);
     return st;

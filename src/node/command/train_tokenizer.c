@@ -45,10 +45,10 @@ static bool go_on_merging(void *arg, uint32_t tokens)
 struct reading {
     const struct tokenizer *gpt2;
     struct bpe_train *train;
-    struct text bytes; /* bytes of one part */
+    struct text bytes; /* bytes of one chunk */
 };
 
-/* count_bytes — counts the text so far, at the end of a part or of a document within one. */
+/* count_bytes — counts the text so far, at the end of a chunk or of a document within one. */
 static enum status count_bytes(struct reading *r)
 {
     if (r->bytes.overflow)
@@ -58,7 +58,7 @@ static enum status count_bytes(struct reading *r)
     return ST_OK;
 }
 
-static enum status count_part(void *arg, const uint32_t *ids, int64_t n)
+static enum status count_ids(void *arg, const uint32_t *ids, int64_t n)
 {
     struct reading *r = arg;
     for (int64_t i = 0; i < n; i++) {
@@ -85,7 +85,7 @@ static enum status count_words(const struct conf *conf, struct bpe_train *train)
                                          .tokenizer = gpt2,
                                          .is_text_only = true,
                                          .progress = go_on_reading};
-    const enum status st = corpus_visit(&config, count_part, &r, &tokens);
+    const enum status st = corpus_visit(&config, count_ids, &r, &tokens);
     text_free(&r.bytes);
     tokenizer_close(gpt2);
     return st;

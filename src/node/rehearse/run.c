@@ -20,7 +20,7 @@
 #define TICK_MS 10
 #define STOP_MS 60000 /* limit for a job to end after SIGTERM, with a checkpoint */
 #define SLOW_MS 5000
-#define SLOW_PART_MS 50 /* a slow node alternates between stopping and running for this time */
+#define SLOW_SPAN_MS 50 /* a slow node alternates between stopping and running for this time */
 
 struct run {
     const struct rehearse_run_config *config;
@@ -257,7 +257,7 @@ static void drive_fault(struct run *r, int64_t now_ms)
     if (r->fault.kind == REHEARSE_KIND_SLOW) {
         /* The node is stopped half of the time. The fault is over after SLOW_MS if no generation
          * has ended by then. */
-        set_still(r, age_ms < SLOW_MS && age_ms / SLOW_PART_MS % 2 == 0);
+        set_still(r, age_ms < SLOW_MS && age_ms / SLOW_SPAN_MS % 2 == 0);
         if (age_ms >= SLOW_MS && r->fault.measure[REHEARSE_DETECT_MS] < 0)
             finish_fault(r, true);
     } else if (r->fault.measure[REHEARSE_DETECT_MS] >= 0)

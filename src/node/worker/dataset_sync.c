@@ -13,7 +13,7 @@ static enum status list_files(const struct feed *feed, struct file_list *list)
 {
     struct feed_file from;
     for (int64_t i = 0; feed_file(feed, i, &from); i++) {
-        struct file_list_entry file = {.part = from.part,
+        struct file_list_entry file = {.item = from.item,
                                        .bytes = from.bytes,
                                        .skip = from.skip,
                                        .sum = from.sum,
@@ -23,7 +23,7 @@ static enum status list_files(const struct feed *feed, struct file_list *list)
                                        .path = (char *)(uintptr_t)from.path};
         text_copy(file.suffix, sizeof file.suffix, from.suffix);
         TRY(file_list_add(list, &file));
-        list->weights[from.part] = from.weight;
+        list->weights[from.item] = from.weight;
     }
     list->state = list->files_n > 0 ? FILE_LIST_STATE_READY : FILE_LIST_STATE_NONE;
     return ST_OK;

@@ -41,14 +41,14 @@ struct checkpoint_async {
     atomic_bool done;
 };
 
-static int64_t part_bytes(const struct checkpoint_async *s)
+static int64_t array_bytes(const struct checkpoint_async *s)
 {
     return step_whole_table(s->config.step)->total_elems * (int64_t)sizeof(float);
 }
 
 static int64_t copy_bytes(const struct checkpoint_async *s)
 {
-    return part_bytes(s) * state_count(step_state(s->config.step), true);
+    return array_bytes(s) * state_count(step_state(s->config.step), true);
 }
 
 /* ---- open and close ---- */
@@ -210,12 +210,12 @@ static enum status copy_state(struct checkpoint_async *s)
     struct step *step = s->config.step;
     const struct state *state = step_state(step);
     TRY(step_drain(step));
-    for (int part = 0; part < state_count(state, s->progress.is_apart); part++) {
-        /* With all threads of the device, if the part is whole in its memory. */
-        const struct state_part p = state_describe(state, part, 0);
-        char *to = s->copy + part * part_bytes(s);
-        TRY(p.here ? dev_copy(step_stream(step), to, p.here, (size_t)part_bytes(s))
-                   : state_read(state, part, 0, p.elems, (float *)(void *)to));
+    for (int array = 0; array < state_count(state, s->progress.is_apart); array++) {
+        /* With all threads of the device, if the array is whole in its memory. */
+        const struct state_array p = state_describe(state, array, 0);
+        char *to = s->copy + array * array_bytes(s);
+        TRY(p.here ? dev_copy(step_stream(step), to, p.here, (size_t)array_bytes(s))
+                   : state_read(state, array, 0, p.elems, (float *)(void *)to));
     }
     return dev_sync(step_stream(step));
 }

@@ -19,13 +19,13 @@
 #include "train/feature/step_local.h"
 
 #define LOCK_WAIT_MS 2000
-#define NAME_BYTES 32       /* room for the name of a part */
+#define NAME_BYTES 32       /* room for the name of an array */
 #define COUNT_MAX (1 << 24) /* largest count in settings */
 
 /* The position of a tensor in the state, for state_read. */
 struct tensor_range {
     struct step *step;
-    int part;
+    int array;
     int64_t first;
 };
 
@@ -34,38 +34,38 @@ struct checkpoint {
     struct ckpt_lock *lock;
     struct ckpt *found; /* until it is read */
     struct step *step;
-    struct ckpt_part *part;
-    char (*name)[NAME_BYTES];          /* names of the parts */
-    struct safetensors_source *source; /* parts × rows */
+    struct ckpt_array *array;
+    char (*name)[NAME_BYTES];          /* names of the arrays */
+    struct safetensors_source *source; /* arrays × rows */
     struct tensor_range *range;        /* ranges of the sources: their arg */
-    int parts_n;
+    int arrays_n;
     char dir[FILE_PATH_MAX];
     struct model_marks marks; /* marks of the checkpoint that was found */
 };
 
-/* ---- names of parts ---- */
+/* ---- names of arrays ---- */
 
 /* The parameters, and the moments of an optimiser. */
-static const char *const part_names[STEP_PARTS_MAX] = {"model", "optim_m", "optim_v"};
+static const char *const array_names[STEP_ARRAYS_MAX] = {"model", "optim_m", "optim_v"};
 
-/* name_replica — Names a part of a replica's own state. The parts of replica 0 have the names of a
- * run without replicas. */
-static void name_replica(int replica, int part, char out[NAME_BYTES])
+/* name_replica — Names an array of a replica's own state. The arrays of replica 0 have the names of
+ * a run without replicas. */
+static void name_replica(int replica, int array, char out[NAME_BYTES])
 {
-    if (part == 0)
+    if (array == 0)
         text_format(out, NAME_BYTES, "inner_%d", replica);
     else if (replica == 0)
-        text_copy(out, NAME_BYTES, part_names[part]);
+        text_copy(out, NAME_BYTES, array_names[array]);
     else
-        text_format(out, NAME_BYTES, "%s_%d", part_names[part], replica);
+        text_format(out, NAME_BYTES, "%s_%d", array_names[array], replica);
 }
 
-/* name_part — Names any part of the state. */
-static void name_part(const struct step *step, int part, char out[NAME_BYTES])
+/* name_array — Names any array of the state. */
+static void name_array(const struct step *step, int array, char out[NAME_BYTES])
 {
-    const struct state_part what = state_describe(step_state(step), part, 0);
-    if (part == 0) /* the outer parameters of replicas are the model for all readers */
-        text_copy(out, NAME_BYTES, part_names[0]);
+    const struct state_array what = state_describe(step_state(step), array, 0);
+    if (array == 0) /* the outer parameters of replicas are the model for all readers */
+        text_copy(out, NAME_BYTES, array_names[0]);
     else if (what.kind == STATE_MOMENTUM)
         text_copy(out, NAME_BYTES, "outer_m");
     else if (what.kind == STATE_RESIDUAL_SUM)
@@ -81,26 +81,26 @@ static void name_part(const struct step *step, int part, char out[NAME_BYTES])
 static enum status read_range(void *arg, int64_t first, int64_t n, void *out)
 {
     const struct tensor_range *range = arg;
-    return state_read(step_state(range->step), range->part, range->first + first, n, out);
+    return state_read(step_state(range->step), range->array, range->first + first, n, out);
 }
 
-/* has_tensor — Returns true if a part has a tensor. */
-static bool has_tensor(const struct checkpoint *s, int part, const struct param *row)
+/* has_tensor — Returns true if an array has a tensor. */
+static bool has_tensor(const struct checkpoint *s, int array, const struct param *row)
 {
-    return !row->is_hidden || !state_describe(step_state(s->step), part, 0).skips_hidden;
+    return !row->is_hidden || !state_describe(step_state(s->step), array, 0).skips_hidden;
 }
 
-static void list_part(struct checkpoint *s, int part)
+static void list_array(struct checkpoint *s, int array)
 {
     const struct param_table *table = step_whole_table(s->step);
-    size_t first = (size_t)part * (size_t)table->params_n;
+    size_t first = (size_t)array * (size_t)table->params_n;
     int n = 0;
-    name_part(s->step, part, s->name[part]);
+    name_array(s->step, array, s->name[array]);
     for (int i = 0; i < table->params_n; i++)
-        if (has_tensor(s, part, &table->param[i])) {
+        if (has_tensor(s, array, &table->param[i])) {
             /* Adds a tensor to the list for the writer; checkpoint_save sets its address. */
             size_t at = first + (size_t)n++;
-            s->range[at] = (struct tensor_range){s->step, part, table->param[i].offset};
+            s->range[at] = (struct tensor_range){s->step, array, table->param[i].offset};
             s->source[at] = (struct safetensors_source){.name = table->param[i].name,
                                                         .dtype = DTYPE_F32,
                                                         .dims_n = table->param[i].dims_n,
@@ -109,15 +109,15 @@ static void list_part(struct checkpoint *s, int part)
             for (int d = 0; d < table->param[i].dims_n; d++)
                 s->source[at].dim[d] = table->param[i].dim[d];
         }
-    s->part[part] = (struct ckpt_part){s->name[part], s->source + first, n};
+    s->array[array] = (struct ckpt_array){s->name[array], s->source + first, n};
 }
 
-/* own_part — Returns a part of the whole model in the memory of this rank, which holds all of
+/* own_array — Returns an array of the whole model in the memory of this rank, which holds all of
  * it. */
-static float *own_part(const struct checkpoint *s, int part)
+static float *own_array(const struct checkpoint *s, int array)
 {
     ASSERT(step_own_table(s->step) == step_whole_table(s->step));
-    return step_part(s->step, part);
+    return step_array(s->step, array);
 }
 
 /* lock_dir — Tries for a moment: a worker survives a killed supervisor briefly, and must not make a
@@ -154,7 +154,7 @@ void checkpoint_close(struct checkpoint *s)
     ckpt_lock_release(s->lock);
     free(s->source);
     free(s->range);
-    free(s->part);
+    free(s->array);
     free(s->name);
     free(s);
 }
@@ -217,7 +217,7 @@ static struct differences list_differences(const char *was_json, const char *is_
     return d;
 }
 
-/* check_settings — Checks the settings that must not change. holds, remedy: parts of the
+/* check_settings — Checks the settings that must not change. holds, remedy: clauses of the
  * sentence. */
 static enum status check_settings(const struct checkpoint *s, const struct ckpt *ckpt,
                                   bool (*is_wanted)(const char *key), const char *holds,
@@ -282,7 +282,7 @@ static int64_t count_of(const char *settings_json, const char *name)
 
 /* Checks that EXACT=layout continues with the bits that an older version promised for any TP with
  * the same VIRTUAL_TP. Only TP=VIRTUAL_TP has them now. */
-static enum status check_parts(const struct checkpoint *s, const struct ckpt *ckpt)
+static enum status check_virtual_tp(const struct checkpoint *s, const struct ckpt *ckpt)
 {
     const char *here = s->config.settings_json;
     const int64_t was = count_of(ckpt_meta(ckpt)->settings_json, "VIRTUAL_TP"),
@@ -318,7 +318,7 @@ static enum status check_compatibility(const struct checkpoint *s, const struct 
     TRY(check_settings(s, ckpt, is_of_tokenizer, "was trained with another tokenizer",
                        " (not set: GPT-2's); use the same TOKENIZER"));
     TRY(check_optimizer(s, ckpt));
-    TRY(check_parts(s, ckpt));
+    TRY(check_virtual_tp(s, ckpt));
     TRY(check_settings(s, ckpt, is_of_fragments,
                        "was written by a version that exchanged fragments of a model",
                        "; export its model and train on from that with plain LOCAL_STEPS, or use"
@@ -429,7 +429,7 @@ enum status checkpoint_verify(struct checkpoint *s, struct checkpoint_progress *
 static enum status put_values(void *arg, int64_t first, int64_t n, const float *values)
 {
     const struct checkpoint_put *put = arg;
-    return state_write(step_state(put->step), put->part, first, n, values);
+    return state_write(step_state(put->step), put->array, first, n, values);
 }
 
 struct load_target checkpoint_target(struct checkpoint_put *put, bool needs_transfer)
@@ -440,27 +440,27 @@ struct load_target checkpoint_target(struct checkpoint_put *put, bool needs_tran
         to.put = put_values;
         to.arg = put;
     } else {
-        to.data = step_tensor(put->step, put->part);
+        to.data = step_tensor(put->step, put->array);
     }
     return to;
 }
 
-/* wanted_parts — Returns the number of parts to load: only the model if no update is done, because
- * its moments are zero. */
-static int wanted_parts(const struct checkpoint *s)
+/* wanted_arrays — Returns the number of arrays to load: only the model if no update is done,
+ * because its moments are zero. */
+static int wanted_arrays(const struct checkpoint *s)
 {
-    return !s->found ? 0 : is_start(ckpt_meta(s->found)) ? 1 : step_parts(s->step);
+    return !s->found ? 0 : is_start(ckpt_meta(s->found)) ? 1 : step_arrays(s->step);
 }
 
 /* dest_of — Returns the address of a tensor of a file; several threads call it. */
-static void *dest_of(void *arg, const char *part, const struct safetensors_entry *entry)
+static void *dest_of(void *arg, const char *array, const struct safetensors_entry *entry)
 {
     const struct checkpoint *s = arg;
     const struct param_table *table = step_whole_table(s->step);
-    for (int p = 0; p < wanted_parts(s); p++)
-        for (int i = 0; strcmp(part, part_names[p]) == 0 && i < table->params_n; i++)
+    for (int p = 0; p < wanted_arrays(s); p++)
+        for (int i = 0; strcmp(array, array_names[p]) == 0 && i < table->params_n; i++)
             if (strcmp(table->param[i].name, entry->name) == 0)
-                return own_part(s, p) + table->param[i].offset;
+                return own_array(s, p) + table->param[i].offset;
     return NULL;
 }
 
@@ -473,14 +473,14 @@ static enum status read_state(struct checkpoint *s)
     /* Every wanted tensor exists and has its shape. */
     const struct param_table *table = step_whole_table(s->step);
     const struct safetensors_entry *entry;
-    for (int part = 0; part < wanted_parts(s); part++)
+    for (int array = 0; array < wanted_arrays(s); array++)
         for (int i = 0; i < table->params_n; i++)
-            if (has_tensor(s, part, &table->param[i]))
-                TRY(ckpt_tensor(s->found, part_names[part], table->param[i].name,
+            if (has_tensor(s, array, &table->param[i]))
+                TRY(ckpt_tensor(s->found, array_names[array], table->param[i].name,
                                 table->param[i].dims_n, table->param[i].dim, &entry));
     enum status st = ckpt_fill(s->found, &to, &s->config.heartbeat);
-    for (int part = 0; st == ST_BAD_DATA && part < step_parts(s->step); part++) {
-        TRY(dev_fill(stream, own_part(s, part), 0,
+    for (int array = 0; st == ST_BAD_DATA && array < step_arrays(s->step); array++) {
+        TRY(dev_fill(stream, own_array(s, array), 0,
                      (size_t)step_whole_table(s->step)->total_elems * sizeof(float)));
         TRY(dev_sync(stream));
     }
@@ -510,13 +510,13 @@ static enum status fill_newest(struct checkpoint *s, struct checkpoint_progress 
     }
 }
 
-/* read_part — Reads a part from the file of that name. */
-static enum status read_part(struct checkpoint *s, int part, const char *name)
+/* read_array — Reads an array from the file of that name. */
+static enum status read_array(struct checkpoint *s, int array, const char *name)
 {
-    struct checkpoint_put put = {s->step, part};
+    struct checkpoint_put put = {s->step, array};
     struct load_target to = checkpoint_target(&put, s->config.needs_transfer);
-    to.skips_hidden = state_describe(step_state(s->step), part, 0).skips_hidden;
-    const struct load_file file = {.ckpt = s->found, .part = name};
+    to.skips_hidden = state_describe(step_state(s->step), array, 0).skips_hidden;
+    const struct load_file file = {.ckpt = s->found, .array = name};
     TRY(load_params(&to, &file));
     if (s->config.heartbeat.fn)
         s->config.heartbeat.fn(s->config.heartbeat.arg, 0);
@@ -531,32 +531,32 @@ static int saved_replicas(const struct checkpoint *s)
     for (int n = 1;; n++) {
         name_replica(n, 0, inner);
         name_replica(n, 1, moment);
-        if (!ckpt_has_part(s->found, inner) && !ckpt_has_part(s->found, moment))
+        if (!ckpt_has_array(s->found, inner) && !ckpt_has_array(s->found, moment))
             return n;
     }
 }
 
-/* read_replica — Reads a part of a replica's own state. If another number of replicas wrote the
- * checkpoint, replica k reads the part of replica k modulo this number. Only a checkpoint between
+/* read_replica — Reads an array of a replica's own state. If another number of replicas wrote the
+ * checkpoint, replica k reads the array of replica k modulo this number. Only a checkpoint between
  * two outer steps has parameters of a replica's own; else the replica starts from the outer
  * ones. */
-static enum status read_replica(struct checkpoint *s, int part, int replica, int own_part)
+static enum status read_replica(struct checkpoint *s, int array, int replica, int own_array)
 {
     char name[NAME_BYTES];
-    name_replica(replica % saved_replicas(s), own_part, name);
-    return own_part > 0 || ckpt_has_part(s->found, name) ? read_part(s, part, name) : ST_OK;
+    name_replica(replica % saved_replicas(s), own_array, name);
+    return own_array > 0 || ckpt_has_array(s->found, name) ? read_array(s, array, name) : ST_OK;
 }
 
-/* read_outer — Reads a part that replicas share. A part that the checkpoint lacks stays zero, and
- * so does error feedback of another number of replicas. */
-static enum status read_outer(struct checkpoint *s, int part, enum state_kind kind)
+/* read_outer — Reads an array that replicas share. An array that the checkpoint lacks stays zero,
+ * and so does error feedback of another number of replicas. */
+static enum status read_outer(struct checkpoint *s, int array, enum state_kind kind)
 {
     char name[NAME_BYTES];
-    name_part(s->step, part, name);
-    if (!ckpt_has_part(s->found, name) ||
+    name_array(s->step, array, name);
+    if (!ckpt_has_array(s->found, name) ||
         (kind != STATE_MOMENTUM && saved_replicas(s) != step_local_replicas(s->step)))
         return ST_OK;
-    return read_part(s, part, name);
+    return read_array(s, array, name);
 }
 
 enum status checkpoint_attach(struct checkpoint *s, struct step *step,
@@ -564,28 +564,28 @@ enum status checkpoint_attach(struct checkpoint *s, struct step *step,
 {
     s->step = step;
     const struct param_table *table = step_whole_table(s->step);
-    s->parts_n = state_count(step_state(s->step), true);
-    ASSERTF(s->parts_n >= 1 && s->parts_n <= CKPT_PARTS_MAX, "parts %d", s->parts_n);
-    size_t sources_n = (size_t)s->parts_n * (size_t)table->params_n;
+    s->arrays_n = state_count(step_state(s->step), true);
+    ASSERTF(s->arrays_n >= 1 && s->arrays_n <= CKPT_ARRAYS_MAX, "arrays %d", s->arrays_n);
+    size_t sources_n = (size_t)s->arrays_n * (size_t)table->params_n;
     s->source = memory_new(sources_n, sizeof *s->source);
     s->range = memory_new(sources_n, sizeof *s->range);
-    s->part = memory_new((size_t)s->parts_n, sizeof *s->part);
-    s->name = memory_new((size_t)s->parts_n, sizeof *s->name);
-    for (int part = 0; part < s->parts_n; part++)
-        list_part(s, part);
+    s->array = memory_new((size_t)s->arrays_n, sizeof *s->array);
+    s->name = memory_new((size_t)s->arrays_n, sizeof *s->name);
+    for (int array = 0; array < s->arrays_n; array++)
+        list_array(s, array);
     if (s->found && !ckpt_is_verified(s->found))
         TRY(fill_newest(s, progress, path, path_cap));
     if (s->found && ckpt_is_verified(s->found)) {
         /* Loads a verified checkpoint. */
-        const int parts = is_start(ckpt_meta(s->found)) ? 1 : s->parts_n;
-        for (int part = 0; part < parts; part++) {
-            const struct state_part what = state_describe(step_state(s->step), part, 0);
-            if (part == 0)
-                TRY(read_part(s, part, part_names[0]));
+        const int arrays = is_start(ckpt_meta(s->found)) ? 1 : s->arrays_n;
+        for (int array = 0; array < arrays; array++) {
+            const struct state_array what = state_describe(step_state(s->step), array, 0);
+            if (array == 0)
+                TRY(read_array(s, array, array_names[0]));
             else if (what.kind == STATE_REPLICA)
-                TRY(read_replica(s, part, what.replica, what.moment));
+                TRY(read_replica(s, array, what.replica, what.moment));
             else
-                TRY(read_outer(s, part, what.kind));
+                TRY(read_outer(s, array, what.kind));
         }
     }
     ckpt_close(s->found);
@@ -620,15 +620,15 @@ enum status checkpoint_save(struct checkpoint *s, const struct checkpoint_progre
     text_copy(meta.version, sizeof meta.version, s->config.version);
     /* The writer reads the copy, or the step's own memory; NULL: it reads ranges. */
     const struct param_table *table = step_whole_table(s->step);
-    for (int part = 0; part < s->parts_n; part++) {
-        const struct state_part state = state_describe(step_state(s->step), part, 0);
+    for (int array = 0; array < s->arrays_n; array++) {
+        const struct state_array state = state_describe(step_state(s->step), array, 0);
         const float *here = state.is_host ? state.here : NULL,
-                    *data = copy ? copy + part * table->total_elems : here;
-        size_t first = (size_t)part * (size_t)table->params_n;
-        for (size_t i = first; i < first + (size_t)s->part[part].sources_n; i++)
+                    *data = copy ? copy + array * table->total_elems : here;
+        size_t first = (size_t)array * (size_t)table->params_n;
+        for (size_t i = first; i < first + (size_t)s->array[array].sources_n; i++)
             s->source[i].data = data ? data + s->range[i].first : NULL;
     }
-    return ckpt_save(s->lock, &meta, s->part, state_count(step_state(s->step), progress->is_apart),
+    return ckpt_save(s->lock, &meta, s->array, state_count(step_state(s->step), progress->is_apart),
                      s->config.keep, heartbeat ? heartbeat : &s->config.heartbeat, path, path_cap);
 }
 

@@ -46,11 +46,11 @@ struct checkpoint_progress {
     struct ledger_run run; /* the last steps with the same outcome; no generation */
 };
 
-/* checkpoint_target — returns the load target of one part of a step's state. put must stay valid as
- * long as the target. */
+/* checkpoint_target — returns the load target of one array of a step's state. put must stay valid
+ * as long as the target. */
 struct checkpoint_put {
     struct step *step;
-    int part;
+    int array;
 };
 struct load_target checkpoint_target(struct checkpoint_put *put, bool needs_transfer);
 
@@ -73,7 +73,7 @@ enum status checkpoint_verify(struct checkpoint *checkpoint, struct checkpoint_p
  * the checkpoint before is loaded, and progress and path change. */
 enum status checkpoint_attach(struct checkpoint *checkpoint, struct step *step,
                               struct checkpoint_progress *progress, char *path, size_t path_cap);
-/* checkpoint_save — writes a checkpoint and its path. copy: the step's parts one after the other,
+/* checkpoint_save — writes a checkpoint and its path. copy: the step's arrays one after the other,
  * each laid out by step_whole_table; any thread may call it then, one at a time. copy NULL: reads
  * the state from host memory if it is `here`, or else calls state_read for ranges, while the other
  * ranks are in state_serve. heartbeat NULL: the config's. Blocks until the checkpoint is on

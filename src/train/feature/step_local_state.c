@@ -1,10 +1,10 @@
 /* step_local_state — the state of all replicas (mesh/state.h): ranges are sent between rank 0 and
  * the ranks that hold them.
  *
- * Parts, if a replica has `parts` parts (parameters and moments) and there are R replicas:
+ * Arrays, if a replica has `arrays` arrays (parameters and moments) and there are R replicas:
  *   0                    the outer parameters, which readers use as the model
- *   1 … parts - 1        moments of replica 0
- *   parts                the outer momentum
+ *   1 … arrays - 1       moments of replica 0
+ *   arrays               the outer momentum
  *   then                 moments of the replicas 1 … R - 1
  *   then                 with error feedback: residuals of the messages of replicas 0 … R - 1, and
  *                        of the sums
@@ -16,7 +16,7 @@
 #include "train/step/feature.h"
 #include "train/feature/step_local.h"
 
-/* ---- parts ---- */
+/* ---- arrays ---- */
 
 /* keeps_residual — Returns true if outer steps lose something that error feedback keeps. */
 static bool keeps_residual(const struct step_local_config *c, int replicas)
@@ -24,62 +24,63 @@ static bool keeps_residual(const struct step_local_config *c, int replicas)
     return replicas > 1 && grad_compress_quantises(c->compress);
 }
 
-static int count_state_parts(int parts, int replicas, bool has_residual, bool is_apart)
+static int count_state_arrays(int arrays, int replicas, bool has_residual, bool is_apart)
 {
-    return parts + 1 + (replicas - 1) * (parts - 1) + (has_residual ? replicas + 1 : 0) +
+    return arrays + 1 + (replicas - 1) * (arrays - 1) + (has_residual ? replicas + 1 : 0) +
            (is_apart ? replicas : 0);
 }
 
-int step_local_state_parts_of(const struct step_config *c, int ranks)
+int step_local_state_arrays_of(const struct step_config *c, int ranks)
 {
-    const int parts = 1 + optim_moments(&c->optim),
+    const int arrays = 1 + optim_moments(&c->optim),
               each = c->local.replica_ranks > 0 ? c->local.replica_ranks : ranks;
-    return c->local.steps > 0 ? count_state_parts(parts, ranks / each,
-                                                  keeps_residual(&c->local, ranks / each), true)
-                              : parts;
+    return c->local.steps > 0 ? count_state_arrays(arrays, ranks / each,
+                                                   keeps_residual(&c->local, ranks / each), true)
+                              : arrays;
 }
 
-static int count_parts(const struct state *state, bool is_apart)
+static int count_arrays(const struct state *state, bool is_apart)
 {
     const struct step_core *s = state->arg;
-    return count_state_parts(step_parts(s->step), s->local.replicas,
-                             keeps_residual(&s->config.local, s->local.replicas), is_apart);
+    return count_state_arrays(step_arrays(s->step), s->local.replicas,
+                              keeps_residual(&s->config.local, s->local.replicas), is_apart);
 }
 
-/* tell_last — Describes the i-th of the parts after all moments. */
-static struct state_part tell_last(const struct step_core *s, int i)
+/* describe_last — Describes the i-th of the arrays after all moments. */
+static struct state_array describe_last(const struct step_core *s, int i)
 {
     const int replicas = s->local.replicas;
     if (!keeps_residual(&s->config.local, replicas))
-        return (struct state_part){.kind = STATE_REPLICA, .replica = i};
+        return (struct state_array){.kind = STATE_REPLICA, .replica = i};
     if (i < replicas)
-        return (struct state_part){.kind = STATE_RESIDUAL, .replica = i};
+        return (struct state_array){.kind = STATE_RESIDUAL, .replica = i};
     if (i == replicas)
-        return (struct state_part){.kind = STATE_RESIDUAL_SUM};
-    return (struct state_part){.kind = STATE_REPLICA, .replica = i - replicas - 1};
+        return (struct state_array){.kind = STATE_RESIDUAL_SUM};
+    return (struct state_array){.kind = STATE_REPLICA, .replica = i - replicas - 1};
 }
 
-static struct state_part tell_part(const struct step_core *s, int part)
+static struct state_array describe_array(const struct step_core *s, int array)
 {
-    const int parts = step_parts(s->step), rest = part - parts - 1,
-              first_last = count_state_parts(parts, s->local.replicas, false, false);
-    if (part == 0)
-        return (struct state_part){.kind = STATE_OUTER};
-    if (part == parts)
-        return (struct state_part){.kind = STATE_MOMENTUM};
-    if (part < parts)
-        return (struct state_part){.kind = STATE_REPLICA, .moment = part};
-    if (part >= first_last)
-        return tell_last(s, part - first_last);
-    return (struct state_part){
-        .kind = STATE_REPLICA, .replica = 1 + rest / (parts - 1), .moment = 1 + rest % (parts - 1)};
+    const int arrays = step_arrays(s->step), rest = array - arrays - 1,
+              first_last = count_state_arrays(arrays, s->local.replicas, false, false);
+    if (array == 0)
+        return (struct state_array){.kind = STATE_OUTER};
+    if (array == arrays)
+        return (struct state_array){.kind = STATE_MOMENTUM};
+    if (array < arrays)
+        return (struct state_array){.kind = STATE_REPLICA, .moment = array};
+    if (array >= first_last)
+        return describe_last(s, array - first_last);
+    return (struct state_array){.kind = STATE_REPLICA,
+                                .replica = 1 + rest / (arrays - 1),
+                                .moment = 1 + rest % (arrays - 1)};
 }
 
-static void describe(const struct state *state, int part, int64_t first, struct state_part *out)
+static void describe(const struct state *state, int array, int64_t first, struct state_array *out)
 {
     const struct step_core *s = state->arg;
     (void)first;
-    *out = tell_part(s, part);
+    *out = describe_array(s, array);
     out->elems = s->table.total_elems;
 }
 
@@ -90,16 +91,16 @@ static int world_rank(const struct step_core *s)
     return s->local.replica * s->local.ranks + s->local.rank;
 }
 
-/* A range, with the description of its part. */
+/* A range, with the description of its array. */
 struct chunk {
-    struct state_part part;
+    struct state_array array;
     int64_t first, n;
     float *values;
 };
 
 static struct chunk chunk_of(const struct step_core *s, const struct state_range *r)
 {
-    return (struct chunk){tell_part(s, r->part), r->first, r->n, r->values};
+    return (struct chunk){describe_array(s, r->array), r->first, r->n, r->values};
 }
 
 /* Elements of a chunk in one array of one rank, or of the rank with this number in every
@@ -115,7 +116,7 @@ static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 static bool is_residual(const struct chunk *c)
 {
-    return c->part.kind == STATE_RESIDUAL || c->part.kind == STATE_RESIDUAL_SUM;
+    return c->array.kind == STATE_RESIDUAL || c->array.kind == STATE_RESIDUAL_SUM;
 }
 
 /* narrow_to_bucket — Narrows a holding to one bucket; of the residuals of sums, also to the part of
@@ -125,9 +126,9 @@ static void narrow_to_bucket(const struct step_core *s, const struct chunk *c, i
 {
     const int64_t each = STEP_LOCAL_BUCKET_ELEMS, bucket = at / each, in = at - bucket * each,
                   elems = least(all - bucket * each, each);
-    const bool is_sum = c->part.kind == STATE_RESIDUAL_SUM;
+    const bool is_sum = c->array.kind == STATE_RESIDUAL_SUM;
     struct part_extent part = {0, elems};
-    h->replica = c->part.replica;
+    h->replica = c->array.replica;
     if (is_sum)
         for (h->replica = 0; part = part_extent(elems, s->local.replicas, h->replica),
             in >= part.first + part.elems;)
@@ -153,7 +154,7 @@ static struct holding holding_at(const struct step_core *s, const struct chunk *
         narrow_to_bucket(s, c, at - part.first, part.elems, &h);
     else
         h.values =
-            (c->part.kind == STATE_OUTER ? s->local.outer : s->local.momentum) + at - part.first;
+            (c->array.kind == STATE_OUTER ? s->local.outer : s->local.momentum) + at - part.first;
     return h;
 }
 
@@ -188,13 +189,13 @@ static enum status carry_all(struct step_core *s, const struct chunk *c, bool is
 /* read_replica — Reads a range on the first rank of a replica, and sends it to rank 0. */
 static enum status read_replica(struct step_core *s, const struct chunk *c)
 {
-    const int leader = c->part.replica * s->local.ranks;
+    const int leader = c->array.replica * s->local.ranks;
     const struct tensor values = {c->values, DTYPE_F32};
     if (world_rank(s) == 0 && leader != 0)
         return comm_recv(step_world(s), values, c->n, leader);
     if (world_rank(s) != leader)
         return ST_OK;
-    TRY(state_read(store_state(s->store), c->part.moment, c->first, c->n, c->values));
+    TRY(state_read(store_state(s->store), c->array.moment, c->first, c->n, c->values));
     return leader == 0 ? ST_OK : comm_send(step_world(s), values, c->n, 0);
 }
 
@@ -203,8 +204,8 @@ static enum status read_replica(struct step_core *s, const struct chunk *c)
  * comm_activity counts them. */
 static enum status write_replica(struct step_core *s, const struct chunk *c)
 {
-    const int leader = c->part.replica * s->local.ranks;
-    const bool is_ours = c->part.replica == s->local.replica;
+    const int leader = c->array.replica * s->local.ranks;
+    const bool is_ours = c->array.replica == s->local.replica;
     const struct tensor values = {c->values, DTYPE_F32};
     if (leader != 0 && world_rank(s) == 0)
         TRY(comm_send(step_world(s), values, c->n, leader));
@@ -214,7 +215,7 @@ static enum status write_replica(struct step_core *s, const struct chunk *c)
         TRY(comm_broadcast(s->config.comm, values, c->n, 0));
     else if (s->local.ranks > 1)
         TRY(comm_broadcast(s->config.comm, (struct tensor){&(float){0}, DTYPE_F32}, 1, 0));
-    return is_ours ? state_write(store_state(s->store), c->part.moment, c->first, c->n, c->values)
+    return is_ours ? state_write(store_state(s->store), c->array.moment, c->first, c->n, c->values)
                    : ST_OK;
 }
 
@@ -230,7 +231,7 @@ static enum status write_shared(struct step_core *s, const struct chunk *c)
         if (h.rank == s->local.rank)
             memcpy(h.values, c->values + at, (size_t)h.n * sizeof *h.values);
     }
-    if (c->part.kind != STATE_OUTER)
+    if (c->array.kind != STATE_OUTER)
         return ST_OK;
     s->local.is_apart = false;
     return state_write(store_state(s->store), 0, c->first, c->n, c->values);
@@ -239,22 +240,22 @@ static enum status write_shared(struct step_core *s, const struct chunk *c)
 static enum status read_range(const struct state *state, const struct state_range *r)
 {
     const struct chunk c = chunk_of(state->arg, r);
-    return c.part.kind == STATE_REPLICA ? read_replica(state->arg, &c)
-                                        : carry_all(state->arg, &c, false);
+    return c.array.kind == STATE_REPLICA ? read_replica(state->arg, &c)
+                                         : carry_all(state->arg, &c, false);
 }
 
 static enum status write_range(const struct state *state, const struct state_range *r)
 {
     struct step_core *s = state->arg;
     const struct chunk c = chunk_of(s, r);
-    if (c.part.kind == STATE_REPLICA) {
-        s->local.is_apart = s->local.is_apart || c.part.moment == 0;
+    if (c.array.kind == STATE_REPLICA) {
+        s->local.is_apart = s->local.is_apart || c.array.moment == 0;
         return write_replica(s, &c);
     }
     return is_residual(&c) ? carry_all(s, &c, true) : write_shared(s, &c);
 }
 
-static const struct state_ops ops = {count_parts, describe, read_range, write_range};
+static const struct state_ops ops = {count_arrays, describe, read_range, write_range};
 
 struct state step_local_state(struct step_core *s)
 {

@@ -59,19 +59,19 @@ static void judge_all(const struct step_core *s, const uint64_t *all, struct ste
     uint64_t *sum = memory_new((size_t)ranks, sizeof *sum);
     *out = (struct step_sentinel){.is_same = true, .rank = -1};
     for (int rank = 0; rank < ranks && out->is_same; rank++) {
-        /* The first part in which the ranks that hold the same as rank `first` differ. */
-        const int parts = step_parts(s->step);
+        /* The first array in which the ranks that hold the same as rank `first` differ. */
+        const int arrays = step_arrays(s->step);
         replicas.n = mesh_group(&s->mesh.mesh, rank, MESH_COMM_DATA_AXES, replicas.rank);
         if (replicas.rank[0] != rank)
             continue;
-        for (int part = 0; part < parts && out->is_same; part++) {
+        for (int array = 0; array < arrays && out->is_same; array++) {
             for (int i = 0; i < replicas.n; i++)
-                sum[i] = all[replicas.rank[i] * parts + part];
+                sum[i] = all[replicas.rank[i] * arrays + array];
             const struct sentinel_vote vote = sentinel_vote(sum, replicas.n);
             out->is_same = vote.odd < 0;
             out->rank = vote.is_majority && vote.odd >= 0 ? replicas.rank[vote.odd] : -1;
             out->first = rank;
-            out->part = part;
+            out->array = array;
             out->replicas_n = replicas.n;
         }
     }
@@ -79,33 +79,33 @@ static void judge_all(const struct step_core *s, const uint64_t *all, struct ste
     free(sum);
 }
 
-/* whole_part — Returns the address of a part that lies whole on this rank, else NULL. */
-static const float *whole_part(const struct step_core *s, int part)
+/* whole_array — Returns the address of an array that lies whole on this rank, else NULL. */
+static const float *whole_array(const struct step_core *s, int array)
 {
-    return state_describe(store_state(s->store), part, 0).here;
+    return state_describe(store_state(s->store), array, 0).here;
 }
 
 bool step_sentinel_compares(const struct step *step)
 {
     const struct step_core *s = step_core(step);
-    return step_mesh_store_ranks(s) > 1 && whole_part(s, 0) && !dev_is_discrete(s->config.dev) &&
+    return step_mesh_store_ranks(s) > 1 && whole_array(s, 0) && !dev_is_discrete(s->config.dev) &&
            !s->local.is_on;
 }
 
 enum status step_sentinel(struct step *step, struct step_sentinel *out)
 {
     struct step_core *s = step_core(step);
-    const int parts = step_parts(step);
-    uint64_t own[STEP_PARTS_MAX];
+    const int arrays = step_arrays(step);
+    uint64_t own[STEP_ARRAYS_MAX];
     ASSERT(step_sentinel_compares(step));
     TRY(store_drain(s->store));
-    uint64_t *all = memory_new((size_t)(ranks_of(s) * parts), sizeof *all);
-    /* This rank's checksums of each part that lies whole on it; 0 for the others. */
-    for (int part = 0; part < parts; part++) {
-        const float *whole = whole_part(s, part);
-        own[part] = whole ? XXH3_64bits(whole, (size_t)s->table.total_elems * sizeof *whole) : 0;
+    uint64_t *all = memory_new((size_t)(ranks_of(s) * arrays), sizeof *all);
+    /* This rank's checksums of each array that lies whole on it; 0 for the others. */
+    for (int array = 0; array < arrays; array++) {
+        const float *whole = whole_array(s, array);
+        own[array] = whole ? XXH3_64bits(whole, (size_t)s->table.total_elems * sizeof *whole) : 0;
     }
-    enum status st = step_sentinel_exchange(s, own, parts, all);
+    enum status st = step_sentinel_exchange(s, own, arrays, all);
     if (st == ST_OK)
         judge_all(s, all, out);
     free(all);
@@ -116,9 +116,9 @@ enum status step_sentinel(struct step *step, struct step_sentinel *out)
  * them, or its local shard. */
 static bool own_parameters(const struct step_core *s, struct step_replica *out)
 {
-    if (!step_update_sums_of(s->step) || step_parts(s->step) < 2)
+    if (!step_update_sums_of(s->step) || step_arrays(s->step) < 2)
         return false;
-    const bool is_whole = whole_part(s, 1) != NULL, has_masters = whole_part(s, 0) != NULL;
+    const bool is_whole = whole_array(s, 1) != NULL, has_masters = whole_array(s, 0) != NULL;
     out->parameters = store_local_shard(s->store, 0).p.data;
     out->elems = is_whole ? s->table.total_elems : store_layout(s->store)->shard_elems;
     return is_whole || !has_masters;
@@ -127,7 +127,7 @@ static bool own_parameters(const struct step_core *s, struct step_replica *out)
 bool step_sentinel_replica(const struct step *step, struct step_replica *out)
 {
     const struct step_core *s = step_core(step);
-    *out = (struct step_replica){.parameters = whole_part(s, 0), .elems = s->table.total_elems};
+    *out = (struct step_replica){.parameters = whole_array(s, 0), .elems = s->table.total_elems};
     if (dev_is_discrete(s->config.dev) || s->local.is_on)
         return false;
     return (out->parameters && step_mesh_store_ranks(s) > 2) || own_parameters(s, out);

@@ -10,7 +10,7 @@
 struct step_sentinel {
     bool is_same;
     int rank;       /* rank that differs from a majority; -1: there is no majority */
-    int part;       /* 0 parameters, 1 and 2 moments */
+    int array;      /* 0 parameters, 1 and 2 moments */
     int first;      /* one of the ranks that differ among themselves */
     int replicas_n; /* number of these ranks */
 };

@@ -126,7 +126,7 @@ static enum status compute_shard(struct step_shard_check *k, int shard, enum ste
     k->batch.samples = step_shards_each(s);
     TRY(feed_get(k->now->feed, k->now->sample_first + sample, step_shards_each(s), &k->batch.host));
     step_set_window(&s->config, &k->batch, k->now->step_i);
-    const struct batch batch = step_context_part(s, &k->batch, &k->own);
+    const struct batch batch = step_context_batch(s, &k->batch, &k->own);
     k->pass = pass;
     step_shard_trace_clear(trace);
     TRY(s->pipe ? step_pipe_run_alone(s, k->now, &batch, sample, r)
@@ -200,7 +200,7 @@ int64_t step_shard_check_bytes(const struct step_core *s)
     if (!can_compare(s))
         return 0;
     return batch_bytes(step_task(s), step_shards_each(s), tokens) +
-           step_context_part_bytes(s, step_shards_each(s)) +
+           step_context_batch_bytes(s, step_shards_each(s)) +
            (step_has_first_key(&s->config) ? batch_documents_bytes(step_shards_each(s), tokens)
                                            : 0);
 }
@@ -237,6 +237,6 @@ enum status step_shard_check_add(struct step_core *s)
     if (!can_compare(s))
         return ST_OK;
     TRY(batch_init(&k->batch, step_task(s), step_shards_each(s), s->config.seq_tokens));
-    TRY(step_context_part_open(s, step_shards_each(s), &k->own));
+    TRY(step_context_batch_open(s, step_shards_each(s), &k->own));
     return step_has_first_key(&s->config) ? batch_add_documents(&k->batch) : ST_OK;
 }

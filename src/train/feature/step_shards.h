@@ -31,7 +31,7 @@ struct balance {
 /* step_shards_balance_deal — outside step_shards.c for tests: writes a deal whose slowest rank ends
  * at least a twentieth earlier than now to begin (ranks + 1). Returns false if there is none. Runs
  * begin at multiples of a power of two if that costs little, because unaligned ones are sent in
- * more pieces. The result is the same on all ranks that have the same numbers. */
+ * more partials. The result is the same on all ranks that have the same numbers. */
 #define BALANCE_GAIN 0.95
 bool step_shards_balance_deal(const struct balance *b, int *begin);
 

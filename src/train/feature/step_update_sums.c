@@ -22,9 +22,9 @@ static void compare_sums(struct step_update_sums *u, int bucket, const uint32_t 
     const struct step_update_kept *kept = &u->kept[bucket];
     if (!is_known(u, bucket))
         return;
-    for (int part = 0; part < step_parts(u->s->step) && !u->is_found; part++) {
-        u->is_found = now[part] != kept->written[part];
-        u->part = part;
+    for (int array = 0; array < step_arrays(u->s->step) && !u->is_found; array++) {
+        u->is_found = now[array] != kept->written[array];
+        u->array = array;
         u->bucket = bucket;
         u->steps = kept->steps;
     }
@@ -78,7 +78,7 @@ static enum status fail_own(const struct step_update_sums *u)
                 "to %s: memory or a processor of this "
                 "node is suspect; run `convoy check` there, and replace the node if this comes "
                 "back",
-                step_part_names[u->part], own_rank(u), (long long)u->steps, first, last);
+                step_array_names[u->array], own_rank(u), (long long)u->steps, first, last);
 }
 
 /* check_changed — Fails if the sums over all ranks contain a difference. */
@@ -117,25 +117,25 @@ static uint32_t bits_sum(struct tensor from, int64_t first, int64_t elems)
 
 /* sum_up — Sums a bucket as it lies in memory. With Muon the second moments outside hidden matrices
  * are contiguous (step/update.c). */
-static void sum_up(struct step_update_sums *u, int bucket, uint32_t now[STEP_PARTS_MAX])
+static void sum_up(struct step_update_sums *u, int bucket, uint32_t now[STEP_ARRAYS_MAX])
 {
     const struct step *step = u->s->step;
     const struct store_local_shard a = store_local_shard(u->s->store, bucket);
     const struct optim_span *span;
     const int64_t spans_n = step_update_spans(step, &a, &span);
-    const struct tensor part[STEP_PARTS_MAX] = {a.p, a.m, a.v};
-    memset(now, 0, STEP_PARTS_MAX * sizeof *now);
-    for (int i = 0; i < step_parts(step); i++)
+    const struct tensor array[STEP_ARRAYS_MAX] = {a.p, a.m, a.v};
+    memset(now, 0, STEP_ARRAYS_MAX * sizeof *now);
+    for (int i = 0; i < step_arrays(step); i++)
         for (int64_t at = 0, packed = 0; at < spans_n; packed += span[at++].elems) {
             const bool is_packed = state_describe(store_state(u->s->store), i, 0).skips_hidden;
-            now[i] += bits_sum(part[i], is_packed ? packed : span[at].offset, span[at].elems);
+            now[i] += bits_sum(array[i], is_packed ? packed : span[at].offset, span[at].elems);
         }
 }
 
 static void verify_all(struct step_update_sums *u)
 {
     for (int i = 0; i < store_layout(u->s->store)->buckets_n; i++) {
-        uint32_t now[STEP_PARTS_MAX];
+        uint32_t now[STEP_ARRAYS_MAX];
         if (!is_known(u, i))
             continue;
         sum_up(u, i, now);

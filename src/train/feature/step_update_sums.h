@@ -18,7 +18,7 @@ struct step_changed {
 
 /* The sums of a bucket's last update. */
 struct step_update_kept {
-    uint32_t written[STEP_PARTS_MAX];
+    uint32_t written[STEP_ARRAYS_MAX];
     int64_t writes; /* store_params_writes after the update */
     int64_t steps;  /* steps done with this update */
     bool is_known;
@@ -30,7 +30,7 @@ struct step_update_sums {
     struct optim_sums now;         /* sums of the update in progress */
     /* the first difference on this rank */
     bool is_found;
-    int part, bucket;
+    int array, bucket;
     int64_t steps;              /* as in step_changed */
     struct step_changed agreed; /* result of all ranks */
 };

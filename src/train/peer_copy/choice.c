@@ -12,25 +12,25 @@ static int shift_node(int node, int nodes, int by)
     return node < first ? node ^ 1 : first + (node - first + by) % RING;
 }
 
-/* most_in_node — Returns the largest number of a part's ranks that a node may hold. The ranks of a
- * tensor group, which hold different parts, are neighbours. */
+/* most_in_node — Returns the largest number of a shard's ranks that a node may hold. The ranks of a
+ * tensor group, which hold different shards, are neighbours. */
 static int most_in_node(const struct peer_copy_world *w)
 {
     const int tensor = w->mesh.size[MESH_AXIS_TENSOR];
     return (w->locals + tensor - 1) / tensor;
 }
 
-static int ranks_of_part(const struct peer_copy_world *w)
+static int ranks_of_shard(const struct peer_copy_world *w)
 {
     return mesh_group_n(&w->mesh, MESH_COMM_DATA_AXES);
 }
 
 bool peer_copy_choice_is_within(const struct peer_copy_world *w)
 {
-    return ranks_of_part(w) >= 2 * most_in_node(w);
+    return ranks_of_shard(w) >= 2 * most_in_node(w);
 }
 
-bool peer_copy_choice_is_same_part(const struct peer_copy_world *w, int rank, int other)
+bool peer_copy_choice_is_same_shard(const struct peer_copy_world *w, int rank, int other)
 {
     return mesh_is_same_group(&w->mesh, MESH_COMM_DATA_AXES, rank, other);
 }
@@ -40,10 +40,10 @@ static int find_in_ring(const struct peer_copy_world *w, int rank, int by)
     if (w->nodes < 2)
         return -1;
     if (peer_copy_choice_is_within(w)) {
-        /* The same among the ranks of a part. The ranks of one node are consecutive in this list.
+        /* The same among the ranks of a shard. The ranks of one node are consecutive in this list.
          * So two ranks that are most_in_node apart in it are on different nodes, from either
          * end. */
-        const int context = w->mesh.size[MESH_AXIS_CONTEXT], n = ranks_of_part(w),
+        const int context = w->mesh.size[MESH_AXIS_CONTEXT], n = ranks_of_shard(w),
                   each = most_in_node(w);
         struct mesh_coord at = mesh_coord_of(&w->mesh, rank);
         int i = at.at[MESH_AXIS_DATA] * context + at.at[MESH_AXIS_CONTEXT];

@@ -2,12 +2,13 @@
  * from which a job can continue. Pure functions of numbers. Must not know memory or how slices
  * travel.
  *
- * A slice is a rank's part of the state (mesh/store/state.h). Each rank holds its own slice and the
- * slice of one rank on another node, each of two steps: four slots. A job that continues with fewer
- * or more nodes (ON_LOSS=shrink) begins with the slices of the previous ranks.
+ * A slice is a rank's share of the state (mesh/store/state.h). Each rank holds its own slice and
+ * the slice of one rank on another node, each of two steps: four slots. A job that continues with
+ * fewer or more nodes (ON_LOSS=shrink) begins with the slices of the previous ranks.
  *
- * With TP and PP ranks hold different parts of the model. If each part has enough ranks on other
- * nodes, the copy of a rank's slice is kept by a rank that holds the same part, on another node. */
+ * With TP and PP ranks hold different shards of the model. If each shard has enough ranks on other
+ * nodes, the copy of a rank's slice is kept by a rank that holds the same shard, on another
+ * node. */
 #ifndef CONVOY_TRAIN_PEER_COPY_CHOICE_H
 #define CONVOY_TRAIN_PEER_COPY_CHOICE_H
 
@@ -64,20 +65,20 @@ struct peer_copy_world {
 };
 /* peer_copy_choice_keeper — returns the rank that keeps a copy of `rank`'s slice, on another node;
  * -1: there is only one node.
- * - If is_within, it is a rank that holds the same part of the model. The ranks of a part form
+ * - If is_within, it is a rank that holds the same shard of the model. The ranks of a shard form
  *   pairs of nodes; if the number of nodes is odd, the last three form a ring. If nodes hold
- *   unequal numbers of a part's n ranks, rank (i + m) mod n keeps the copy of rank i; m is the
+ *   unequal numbers of a shard's n ranks, rank (i + m) mod n keeps the copy of rank i; m is the
  *   largest number of these ranks on one node.
  * - Else it is the same local rank of another node, in a pair or ring of all nodes. */
 int peer_copy_choice_keeper(const struct peer_copy_world *world, int rank);
 /* peer_copy_choice_kept_rank — returns the rank whose slice `rank` keeps; -1: there is only one
  * node. */
 int peer_copy_choice_kept_rank(const struct peer_copy_world *world, int rank);
-/* peer_copy_choice_is_within — returns true if every part has at least twice as many ranks as one
+/* peer_copy_choice_is_within — returns true if every shard has at least twice as many ranks as one
  * node may hold of it. */
 bool peer_copy_choice_is_within(const struct peer_copy_world *world);
-/* peer_copy_choice_is_same_part — returns true if two ranks hold the same part. */
-bool peer_copy_choice_is_same_part(const struct peer_copy_world *world, int rank, int other);
+/* peer_copy_choice_is_same_shard — returns true if two ranks hold the same model shard. */
+bool peer_copy_choice_is_same_shard(const struct peer_copy_world *world, int rank, int other);
 
 /* peer_copy_choice_slot — returns the slot of a kind of copy that contains the slice of slice_rank,
  * one of `ranks` ranks, complete and of this history and step; -1: none does. */

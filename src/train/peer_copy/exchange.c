@@ -1,16 +1,16 @@
 /* peer_copy_exchange — copies this rank's slice to its own memory and to its keeper's; see
  * peer_copy/inside.h.
  *
- * If a rank holds all of a part's state, it makes its copy for another rank of that part from its
- * own memory. Other slices are sent in jobs of the comm's queue (comm_job_begin), and no cycle of
- * ranks may wait for each other in their queues:
- * - If sender and receiver are of one stage, one piece is sent with each unit of the backward pass,
+ * If a rank holds all state of a model shard, it makes its copy for another rank of that shard from
+ * its own memory. Other slices are sent in jobs of the comm's queue (comm_job_begin), and no cycle
+ * of ranks may wait for each other in their queues:
+ * - If sender and receiver are of one stage, one chunk is sent with each unit of the backward pass,
  *   after the reduction of its gradient: these ranks queue the same calls in the same order, and
  *   the reductions need that already.
- * - If any rank's keeper may be of another stage, all pieces are sent at the end of the step's
+ * - If any rank's keeper may be of another stage, all chunks are sent at the end of the step's
  *   passes. Stages queue their messages in orders of their own. After the last of these messages,
  *   and before the next call of all ranks, the sums of the norm, the queues contain only the
- *   pieces.
+ *   chunks.
  * - In a pair, a ring or a longer cycle, one rank sends first (exchange_bytes). */
 #include "train/peer_copy/inside.h"
 
@@ -26,11 +26,11 @@
 /* write_slice — Writes a slice from this rank's memory to a slot, run by run. */
 static void write_slice(struct peer_copy_memory *memory, int slot, const struct state *slice)
 {
-    struct state_part run;
-    for (int part = 0; part < state_count(slice, false); part++)
-        for (int64_t at = 0; at < (run = state_describe(slice, part, at)).elems;
+    struct state_array run;
+    for (int array = 0; array < state_count(slice, false); array++)
+        for (int64_t at = 0; at < (run = state_describe(slice, array, at)).elems;
              at += run.here_elems) {
-            ASSERTF(run.here_elems > 0, "element %lld of part %d", (long long)at, part);
+            ASSERTF(run.here_elems > 0, "element %lld of array %d", (long long)at, array);
             peer_copy_memory_write(memory, slot, run.here,
                                    run.here_elems * (int64_t)sizeof *run.here);
         }
@@ -84,34 +84,34 @@ static void accept_kept(struct peer_copy *copy)
     status_clear();
 }
 
-/* move_piece — A job: moves one piece. Pieces of a slice are as even as multiples of PART_ALIGN
+/* move_chunk — A job: moves one chunk. Chunks of a slice are as even as multiples of PART_ALIGN
  * bytes allow. */
-static enum status move_piece(void *arg)
+static enum status move_chunk(void *arg)
 {
-    const struct peer_copy_piece *piece = arg;
-    struct peer_copy *copy = piece->copy;
+    const struct peer_copy_chunk *chunk = arg;
+    struct peer_copy *copy = chunk->copy;
     const int64_t begin_ns = clock_ns();
-    const int n = copy->pieces_n;
+    const int n = copy->chunks_n;
     char *mine = peer_copy_memory_data(&copy->memory, copy->own_slot),
          *theirs = peer_copy_memory_data(&copy->memory, copy->kept_slot);
-    const struct part_extent to = part_extent(copy->slice_bytes[PEER_COPY_OWN], n, piece->i),
-                             from = part_extent(copy->slice_bytes[PEER_COPY_KEPT], n, piece->i);
-    if (piece->i == 0)
+    const struct part_extent to = part_extent(copy->slice_bytes[PEER_COPY_OWN], n, chunk->i),
+                             from = part_extent(copy->slice_bytes[PEER_COPY_KEPT], n, chunk->i);
+    if (chunk->i == 0)
         TRY(exchange_bytes(copy, &copy->own, sizeof copy->own, &copy->kept, sizeof copy->kept));
     TRY(exchange_bytes(copy, mine + to.first, to.elems, theirs + from.first, from.elems));
-    if (piece->i == n - 1 && copy->receives)
+    if (chunk->i == n - 1 && copy->receives)
         accept_kept(copy);
     atomic_fetch_add_explicit(&copy->moved_ns, clock_ns() - begin_ns, memory_order_relaxed);
     return ST_OK;
 }
 
 /* is_sent — Returns true if the slice of a rank must be sent to its keeper. That is not so if both
- * ranks are of one part and each holds all of it. */
+ * ranks have one model shard and each holds all of it. */
 static bool is_sent(const struct peer_copy *copy, const struct step *step, int rank, int keeper)
 {
     return rank >= 0 && keeper >= 0 &&
            !(step_slice_has_all(step) &&
-             peer_copy_choice_is_same_part(&copy->config.world, rank, keeper));
+             peer_copy_choice_is_same_shard(&copy->config.world, rank, keeper));
 }
 
 bool peer_copy_exchange_travels(const struct peer_copy *copy, const struct step *step)
@@ -121,9 +121,9 @@ bool peer_copy_exchange_travels(const struct peer_copy *copy, const struct step 
 }
 
 void peer_copy_exchange_begin(struct peer_copy *copy, const struct step *step,
-                              const struct checkpoint_progress *progress, int pieces_n)
+                              const struct checkpoint_progress *progress, int chunks_n)
 {
-    ASSERTF(copy->begun_n == 0, "%d pieces are under way", copy->begun_n);
+    ASSERTF(copy->begun_n == 0, "%d chunks are in progress", copy->begun_n);
     atomic_store_explicit(&copy->moved_ns, 0, memory_order_relaxed);
     copy->sends = is_sent(copy, step, copy->place.rank, copy->keeper);
     copy->receives = is_sent(copy, step, copy->kept_rank, copy->place.rank);
@@ -135,22 +135,22 @@ void peer_copy_exchange_begin(struct peer_copy *copy, const struct step *step,
         peer_copy_memory_begin(&copy->memory, copy->kept_slot);
     else if (copy->kept_rank >= 0)
         copy_slice(copy, step, copy->kept_rank, progress, copy->kept_slot, &copy->kept);
-    int n = copy->sends || copy->receives ? pieces_n : 0;
-    if (copy->pieces_n != n) {
-        free(copy->pieces);
-        copy->pieces = memory_new((size_t)n, sizeof *copy->pieces);
-        copy->pieces_n = n;
+    int n = copy->sends || copy->receives ? chunks_n : 0;
+    if (copy->chunks_n != n) {
+        free(copy->chunks);
+        copy->chunks = memory_new((size_t)n, sizeof *copy->chunks);
+        copy->chunks_n = n;
     }
 }
 
-enum status peer_copy_exchange_piece(struct peer_copy *copy)
+enum status peer_copy_exchange_chunk(struct peer_copy *copy)
 {
-    if (copy->begun_n == copy->pieces_n)
+    if (copy->begun_n == copy->chunks_n)
         return ST_OK;
-    struct peer_copy_piece *piece = &copy->pieces[copy->begun_n];
-    *piece = (struct peer_copy_piece){.copy = copy, .i = copy->begun_n};
-    TRY(comm_job_begin(copy->config.comm, move_piece, piece, &piece->ticket));
-    piece->is_begun = true;
+    struct peer_copy_chunk *chunk = &copy->chunks[copy->begun_n];
+    *chunk = (struct peer_copy_chunk){.copy = copy, .i = copy->begun_n};
+    TRY(comm_job_begin(copy->config.comm, move_chunk, chunk, &chunk->ticket));
+    chunk->is_begun = true;
     copy->begun_n++;
     return ST_OK;
 }
@@ -160,8 +160,8 @@ enum status peer_copy_exchange_finish(struct peer_copy *copy)
     enum status st = ST_OK;
     for (int i = 0; i < copy->begun_n; i++) {
         enum status one =
-            copy->pieces[i].is_begun ? comm_wait(copy->config.comm, copy->pieces[i].ticket) : ST_OK;
-        copy->pieces[i].is_begun = false;
+            copy->chunks[i].is_begun ? comm_wait(copy->config.comm, copy->chunks[i].ticket) : ST_OK;
+        copy->chunks[i].is_begun = false;
         st = st == ST_OK ? one : st;
     }
     copy->begun_n = 0;

@@ -101,8 +101,8 @@ struct peer_copy_label {
     uint64_t checksum;
 };
 
-/* A job that sends one piece of a slice. */
-struct peer_copy_piece {
+/* A job that sends one chunk of a slice. */
+struct peer_copy_chunk {
     struct peer_copy *copy;
     int i;
     struct comm_ticket ticket;
@@ -126,8 +126,8 @@ struct peer_copy {
     bool sends, receives; /* to keeper; from kept_rank */
     int own_slot, kept_slot;
     struct peer_copy_label own, kept;
-    struct peer_copy_piece *pieces;
-    int pieces_n, begun_n;
+    struct peer_copy_chunk *chunks;
+    int chunks_n, begun_n;
     int64_t begin_ns;
     double local_ms;          /* time for the copies in this rank's memory */
     _Atomic int64_t moved_ns; /* time for the exchange */
@@ -154,12 +154,12 @@ enum status peer_copy_restore_accept(struct peer_copy *copy, int slot,
 
 /* peer_copy_exchange_begin — begins a copy of the state with this progress, after
  * peer_copy_exchange_finish: copies the slices that this rank has in its own memory. Other slices
- * follow in pieces_n pieces; the number is the same at both ends. */
+ * follow in chunks_n chunks; the number is the same at both ends. */
 void peer_copy_exchange_begin(struct peer_copy *copy, const struct step *step,
-                              const struct checkpoint_progress *progress, int pieces_n);
-/* peer_copy_exchange_piece — queues the next piece, if there is one. */
-enum status peer_copy_exchange_piece(struct peer_copy *copy);
-/* peer_copy_exchange_finish — waits for the pieces that were begun; returns the first failure. */
+                              const struct checkpoint_progress *progress, int chunks_n);
+/* peer_copy_exchange_chunk — queues the next chunk, if there is one. */
+enum status peer_copy_exchange_chunk(struct peer_copy *copy);
+/* peer_copy_exchange_finish — waits for the chunks that were begun; returns the first failure. */
 enum status peer_copy_exchange_finish(struct peer_copy *copy);
 /* peer_copy_exchange_travels — returns true if slices of any rank are sent; the same on all ranks.
  * Else each rank copies the slice that it keeps from its own memory, which has the same state. */

@@ -32,7 +32,7 @@ enum status peer_copy_world(const struct step_config *config, const struct comm_
     return step_mesh(config, place->ranks, &out->mesh);
 }
 
-/* If the number of ranks may change, so does a worker's part: its slots have room for any. */
+/* If the number of ranks may change, so does a worker's slice: its slots have room for any. */
 enum status peer_copy_sizes(const struct step_config *config, const struct comm_place *place,
                             int ranks_min, int ranks_max, struct peer_copy_sizes *out)
 {
@@ -173,7 +173,7 @@ void peer_copy_close(struct peer_copy *copy)
     peer_copy_memory_close(&copy->memory);
     free(copy->offers);
     free(copy->chosen);
-    free(copy->pieces);
+    free(copy->chunks);
     free(copy);
 }
 
@@ -325,17 +325,17 @@ static void log_cost(struct peer_copy *copy, double step_ms)
                  : "");
 }
 
-/* begin_copy — Begins a copy. pieces_n: number of pieces in which slices are sent; the same at both
+/* begin_copy — Begins a copy. chunks_n: number of chunks in which slices are sent; the same at both
  * ends of each. */
 static enum status begin_copy(struct peer_copy *copy, const struct step *step,
-                              const struct checkpoint_progress *progress, int pieces_n)
+                              const struct checkpoint_progress *progress, int chunks_n)
 {
     TRY(peer_copy_exchange_finish(copy));
     const int64_t now_ns = clock_ns();
     if (copy->step >= 0)
         log_cost(copy, (double)(now_ns - copy->begin_ns) / 1e6);
     copy->begin_ns = now_ns;
-    peer_copy_exchange_begin(copy, step, progress, pieces_n);
+    peer_copy_exchange_begin(copy, step, progress, chunks_n);
     copy->local_ms = (double)(clock_ns() - copy->begin_ns) / 1e6;
     copy->step = progress->step;
     peer_copy_beat(copy);
@@ -347,17 +347,17 @@ enum status peer_copy_unit_done(struct peer_copy *copy, struct step *step,
 {
     const int units_n = step_own_table(step)->units_n;
     if (is_apart(copy)) {
-        /* The same number of pieces on all stages, whatever units they have. */
+        /* The same number of chunks on all stages, whatever units they have. */
         if (unit > 0 || progress->step == copy->step)
             return ST_OK;
         TRY(begin_copy(copy, step, progress, step_whole_table(step)->units_n));
-        for (int i = 0; i < copy->pieces_n; i++)
-            TRY(peer_copy_exchange_piece(copy));
+        for (int i = 0; i < copy->chunks_n; i++)
+            TRY(peer_copy_exchange_chunk(copy));
         return ST_OK;
     }
     if (unit == units_n - 1 && progress->step != copy->step)
         TRY(begin_copy(copy, step, progress, units_n));
-    return peer_copy_exchange_piece(copy);
+    return peer_copy_exchange_chunk(copy);
 }
 
 void peer_copy_stats(const struct peer_copy *copy, struct peer_copy_stats *out)

@@ -128,7 +128,7 @@ static enum status pass_slice(struct peer_copy *copy, const struct state *slice,
     TRY(share_label(copy, slice->rank, elems * (int64_t)sizeof *buffer, &label));
     peer_copy_memory_sum_begin(&copy->memory, &label.stamp);
     for (int64_t at = 0, n; at < elems; at += n) {
-        const int64_t left = each - at % each; /* elements left in the part */
+        const int64_t left = each - at % each; /* elements left in the array */
         float *data =
             holds ? (float *)peer_copy_memory_data(&copy->memory, chosen->slot) + at : buffer;
         n = left < MESSAGE_ELEMS ? left : MESSAGE_ELEMS;
@@ -144,14 +144,14 @@ static enum status pass_slice(struct peer_copy *copy, const struct state *slice,
                : fail_damaged(&label, slice->rank);
 }
 
-/* restore_slice — All ranks write their own slices, part by part. */
+/* restore_slice — All ranks write their own slices, array by array. */
 static enum status restore_slice(struct peer_copy *copy, const struct step *step, int slot)
 {
     const struct state slice = step_slice(step, copy->place.rank);
     const float *values = peer_copy_memory_data(&copy->memory, slot);
-    for (int part = 0; part < state_count(&slice, false); part++) {
-        const int64_t elems = state_describe(&slice, part, 0).elems;
-        TRY(state_write(&slice, part, 0, elems, values));
+    for (int array = 0; array < state_count(&slice, false); array++) {
+        const int64_t elems = state_describe(&slice, array, 0).elems;
+        TRY(state_write(&slice, array, 0, elems, values));
         values += elems;
     }
     return ST_OK;

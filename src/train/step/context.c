@@ -9,13 +9,13 @@
 
 static bool is_shared(const struct step_core *s) { return step_mesh_context_ranks(s) > 1; }
 
-int64_t step_context_part_bytes(const struct step_core *s, int64_t samples)
+int64_t step_context_batch_bytes(const struct step_core *s, int64_t samples)
 {
     return is_shared(s) ? batch_bytes(FEED_TASK_LM, samples, s->own_tokens) : 0;
 }
 
 /* QA has no targets; a language model's batch has room for tokens as well. */
-enum status step_context_part_open(const struct step_core *s, int64_t samples, struct batch *own)
+enum status step_context_batch_open(const struct step_core *s, int64_t samples, struct batch *own)
 {
     return is_shared(s) ? batch_init(own, FEED_TASK_LM, samples, s->own_tokens) : ST_OK;
 }
@@ -32,23 +32,23 @@ static void copy_positions(const struct step_core *s, int32_t *own, const int32_
     }
 }
 
-struct batch step_context_part(const struct step_core *s, const struct batch *batch,
-                               struct batch *own)
+struct batch step_context_batch(const struct step_core *s, const struct batch *batch,
+                                struct batch *own)
 {
     const int64_t each = s->own_tokens, t = batch->seq_tokens;
-    struct batch part = *batch;
+    struct batch local = *batch;
     if (!is_shared(s))
-        return part;
+        return local;
     ASSERTF(t == s->config.seq_tokens, "seq_tokens %lld", (long long)t);
     for (int64_t i = 0; i < batch->samples; i++) {
         copy_positions(s, own->host.tokens + i * each, batch->host.tokens + i * t, t);
         if (batch->task == FEED_TASK_LM)
             copy_positions(s, own->host.targets + i * each, batch->host.targets + i * t, t);
     }
-    part.seq_tokens = each;
-    part.host.tokens = own->host.tokens;
-    part.host.targets = own->host.targets;
-    return part;
+    local.seq_tokens = each;
+    local.host.tokens = own->host.tokens;
+    local.host.targets = own->host.targets;
+    return local;
 }
 
 void step_context_tokens(const struct step_core *s, const int32_t *tokens, int64_t n,

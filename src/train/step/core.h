@@ -1,5 +1,5 @@
-/* step_core — the part of a step that stays the same from open to close, for all its files and
- * features: the config, this rank's place among ranks, its part of the model, the stream and the
+/* step_core — the state of a step that stays the same from open to close, for all its files and
+ * features: the config, this rank's place among ranks, its shard of the model, the stream and the
  * store. It must not know batches, losses, updates or features: they belong to struct step
  * (step/inside.h), which features do not see. */
 #ifndef CONVOY_TRAIN_STEP_CORE_H
@@ -49,12 +49,12 @@ struct step_core {
     bool counts_targets, counts_losses;
     int64_t samples;    /* samples of a step on this rank */
     int64_t own_tokens; /* tokens of a sample that this rank computes */
-    /* part that this rank computes; config.dims: the whole model */
+    /* shard that this rank computes; config.dims: the whole model */
     struct model_dims dims;
     const struct model_ops *model;
     struct param_table table; /* table of dims */
     struct step_pipe *pipe;   /* NULL: one stage (step/pipe.h) */
-    struct param_table whole; /* table of config.dims, if dims are only a part */
+    struct param_table whole; /* table of config.dims, if dims are only a shard */
     bool has_whole;
     struct param_table all_stages; /* config.shards > 0: table of the last tensor rank */
     struct tensor_axis tensor, context;
@@ -108,7 +108,8 @@ enum status step_mesh_rank_table(const struct step_config *c, int ranks, int ran
                                  struct param_table *out);
 /* step_mesh_forget — frees the tables of step_mesh_describe. */
 void step_mesh_forget(struct step_core *s);
-/* step_mesh_open_state — finds the parts of the whole model's state. The store is open. */
+/* step_mesh_open_state — makes the map from the model shards to the whole model. The store is
+ * open. */
 enum status step_mesh_open_state(struct step_core *s);
 /* step_mesh_open_axes — opens the axes through which passes call other ranks. Call it after
  * step_mesh_describe. */
@@ -191,15 +192,15 @@ void step_shards_bind(const struct step_core *s, int64_t first, struct pass *p);
 
 /* ---- own positions of samples (step/context.c), if a context group shares them ---- */
 
-/* step_context_part_bytes — returns the bytes of host memory for the own tokens and targets of
+/* step_context_batch_bytes — returns the bytes of host memory for the own tokens and targets of
  * `samples` samples. */
-int64_t step_context_part_bytes(const struct step_core *s, int64_t samples);
-/* step_context_part_open — allocates that memory in *own, which its owner frees. */
-enum status step_context_part_open(const struct step_core *s, int64_t samples, struct batch *own);
-/* step_context_part — returns a batch with the tokens and targets of own positions, in *own, and
+int64_t step_context_batch_bytes(const struct step_core *s, int64_t samples);
+/* step_context_batch_open — allocates that memory in *own, which its owner frees. */
+enum status step_context_batch_open(const struct step_core *s, int64_t samples, struct batch *own);
+/* step_context_batch — returns a batch with the tokens and targets of own positions, in *own, and
  * all other arrays of `batch`. Without a context axis it returns the batch itself. */
-struct batch step_context_part(const struct step_core *s, const struct batch *batch,
-                               struct batch *own);
+struct batch step_context_batch(const struct step_core *s, const struct batch *batch,
+                                struct batch *own);
 /* step_context_tokens — with a context axis: copies the own positions of a sample's first n tokens
  * to *own. Positions from n on become 0. */
 void step_context_tokens(const struct step_core *s, const int32_t *tokens, int64_t n,

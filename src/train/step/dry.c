@@ -81,8 +81,8 @@ static void report_call(const struct dry *d, struct step_dry_call call, struct g
 
 _Static_assert((int)STEP_DRY_CALL_ALL_TO_ALL == (int)STORE_CALL_ALL_TO_ALL, "the same order");
 
-/* part_of — Returns n of the store's ranks from `first` on, `step` apart (SHARD=hybrid). */
-static struct group part_of(const struct dry *d, int first, int step, int n, int *room)
+/* subgroup_of — Returns n of the store's ranks from `first` on, `step` apart (SHARD=hybrid). */
+static struct group subgroup_of(const struct dry *d, int first, int step, int n, int *room)
 {
     for (int i = 0; i < n; i++)
         room[i] = d->data.rank[first + i * step];
@@ -96,8 +96,8 @@ static struct group group_of(const struct dry *d, enum store_group group, int *r
         return d->world;
     if (group == STORE_GROUP_ALL || each == 0)
         return d->data;
-    return group == STORE_GROUP_WITHIN ? part_of(d, own - own % each, 1, each, room)
-                                       : part_of(d, own % each, each, d->data.n / each, room);
+    return group == STORE_GROUP_WITHIN ? subgroup_of(d, own - own % each, 1, each, room)
+                                       : subgroup_of(d, own % each, each, d->data.n / each, room);
 }
 
 static void on_store_call(void *arg, const struct store_call *call, int64_t bytes, bool is_awaited)

@@ -71,7 +71,7 @@ static enum status one_round(struct step *s, const struct feed *feed, int64_t al
         st = batch_check(&s->batch, s->core.config.dims.vocab);
     batch_count(&s->batch, &counts);
     if (st == ST_OK) {
-        const struct batch own = step_context_part(&s->core, &s->batch, &s->own);
+        const struct batch own = step_context_batch(&s->core, &s->batch, &s->own);
         st = losses_of(s, &own);
     }
     s->batch.samples = s->core.samples;
@@ -166,7 +166,7 @@ enum status step_spans(struct step *s, const struct batch *batch, float *out)
                 batch->seq_tokens == s->core.config.seq_tokens,
             "samples %lld seq_tokens %lld", (long long)p.b, (long long)batch->seq_tokens);
     TRY(batch_check(batch, p.dims->vocab));
-    const struct batch own = step_context_part(&s->core, batch, &s->own);
+    const struct batch own = step_context_batch(&s->core, batch, &s->own);
     TRY(step_copy_inputs(s, &own, 0, &p));
     TRY(step_forward(&s->core, &p));
     TRY(head_logits(s, &p, 0, elems));

@@ -1,5 +1,5 @@
-/* step_feature — the hooks by which an optional part of a training step joins it. A feature has a
- * table of hooks and a struct of its own, and registers both when the step opens. step.c has the
+/* step_feature — the hooks by which an optional feature of a training step joins it. A feature has
+ * a table of hooks and a struct of its own, and registers both when the step opens. step.c has the
  * list of features; its order is the order of the hooks. The run loop (step/run.c) walks the tables
  * and contains no feature's name.
  *

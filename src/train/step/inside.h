@@ -72,8 +72,8 @@ double step_loss_factor(const struct step *s);
 
 /* ---- memory (step/memory.c) ---- */
 
-/* step_memory_arenas — divides the arenas for passes. This rank's part of the model and the store's
- * place are set before. */
+/* step_memory_arenas — divides the arenas for passes. This rank's shard of the model and the
+ * store's place are set before. */
 enum status step_memory_arenas(struct step *s, struct arena arena[STEP_ARENA_N]);
 /* step_memory_alloc — allocates the arenas, and host memory for results that are read back. */
 enum status step_memory_alloc(struct step *s);
@@ -121,7 +121,7 @@ void step_update_open(struct step *s);
 void step_update_close(struct step *s);
 /* step_update_bucket — runs the optimiser on one bucket of the store. arg: the step. */
 enum status step_update_bucket(void *arg, int bucket);
-/* step_update — begins the update of a step. Parts of it may be deferred to the next step. */
+/* step_update — begins the update of a step. Buckets of it may be deferred to the next step. */
 enum status step_update(struct step *s, const struct step_now *now);
 
 #endif

@@ -86,7 +86,7 @@ static int64_t batch_bytes_of(const struct step *s)
     int64_t documents =
         step_has_first_key(c) ? batch_documents_bytes(s->core.samples, c->seq_tokens) : 0;
     return batch_bytes(step_task(&s->core), s->core.samples, c->seq_tokens) + documents +
-           step_context_part_bytes(&s->core, s->core.samples) + step_shard_check_bytes(&s->core);
+           step_context_batch_bytes(&s->core, s->core.samples) + step_shard_check_bytes(&s->core);
 }
 
 struct step_memory step_memory(const struct step *s)
@@ -158,7 +158,7 @@ struct store_config step_store_config(struct step *s)
 {
     const struct step_config *c = &s->core.config;
     struct store_settings settings = c->store;
-    /* another stage may hold a part of the embedding's gradient, or another rank tokens of the
+    /* another stage may hold a term of the embedding's gradient, or another rank tokens of the
      * same samples */
     if (s->core.pipe || step_mesh_context_ranks(&s->core) > 1)
         settings.has_whole_embed = true;
@@ -174,7 +174,7 @@ struct store_config step_store_config(struct step *s)
                                  .deals_shards = c->balances,
                                  .has_grads = !c->is_eval,
                                  .accumulates = s->core.samples > c->batch_samples,
-                                 .moments_n = step_parts(s) - 1,
+                                 .moments_n = step_arrays(s) - 1,
                                  .skips_hidden_second = c->optim.kind == OPTIM_KIND_MUON,
                                  .updates_together = c->optim.kind == OPTIM_KIND_MUON,
                                  .pass_tokens = c->batch_samples * s->core.own_tokens,

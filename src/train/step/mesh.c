@@ -1,5 +1,5 @@
-/* step_mesh — the place of a step's rank in the mesh: its communicators, its part of the model, its
- * samples. step/context.c has the positions that it computes of each sample. */
+/* step_mesh — the place of a step's rank in the mesh: its communicators, its shard of the model,
+ * its samples. step/context.c has the positions that it computes of each sample. */
 #include "mesh/store/exact.h"
 #include "train/step/pipe.h"
 
@@ -14,8 +14,8 @@ enum status step_mesh(const struct step_config *c, int ranks, struct mesh *out)
                      ranks_along(c, MESH_AXIS_PIPELINE), out);
 }
 
-/* Returns true if a rank computes a part of the model. */
-static bool has_parts(const struct step_config *c)
+/* Returns true if a rank computes a shard of the model. */
+static bool has_shards(const struct step_config *c)
 {
     return ranks_along(c, MESH_AXIS_TENSOR) > 1 || ranks_along(c, MESH_AXIS_PIPELINE) > 1;
 }
@@ -66,7 +66,7 @@ static int64_t count_samples_most(const struct step_config *c, int ranks)
 
 static bool is_divided(const struct step_config *c, int ranks)
 {
-    return ranks > 1 && (has_parts(c) || c->store.shard != LAYOUT_SHARD_NONE);
+    return ranks > 1 && (has_shards(c) || c->store.shard != LAYOUT_SHARD_NONE);
 }
 
 bool step_mesh_divides_state(const struct step_config *c, int ranks)
@@ -94,7 +94,7 @@ static int64_t vocab_multiple(bool is_discrete)
     return is_discrete ? MODEL_VOCAB_MULTIPLE_GPU : 0;
 }
 
-/* The table of a part is padded for the ranks that share it, and a replica's table for its own
+/* The table of a shard is padded for the ranks that share it, and a replica's table for its own
  * ranks. A whole table of a divided model is for files only. */
 enum status step_mesh_whole_table(const struct step_config *c, int ranks, bool is_discrete,
                                   struct param_table *out)
@@ -102,7 +102,7 @@ enum status step_mesh_whole_table(const struct step_config *c, int ranks, bool i
     struct model_dims dims = c->dims;
     dims.shard.vocab_multiple = vocab_multiple(is_discrete);
     TRY(model_ops(&dims)->describe(&dims, out));
-    if (!has_parts(c))
+    if (!has_shards(c))
         pad_table(c, out,
                   c->local.steps > 0 && c->local.replica_ranks > 0 ? c->local.replica_ranks
                                                                    : ranks);
@@ -156,7 +156,7 @@ void step_mesh_close(struct step_core *s)
     s->comm_alone = NULL;
 }
 
-/* ---- this rank's part ---- */
+/* ---- this rank's model shard ---- */
 
 enum status step_mesh_place(struct step_core *s, int rank, int ranks)
 {
@@ -178,18 +178,18 @@ int step_mesh_store_ranks(const struct step_core *s)
     return mesh_group_n(&s->mesh.mesh, MESH_COMM_DATA_AXES);
 }
 
-/* Describes the part of the model that the ranks at a coordinate compute. The caller frees the
+/* Describes the shard of the model that the ranks at a coordinate compute. The caller frees the
  * table. */
-static enum status describe_part(const struct step_core *s, struct mesh_coord at,
-                                 struct model_shard *part, struct model_dims *dims,
-                                 struct param_table *table)
+static enum status describe_shard(const struct step_core *s, struct mesh_coord at,
+                                  struct model_shard *shard, struct model_dims *dims,
+                                  struct param_table *table)
 {
-    *part = (struct model_shard){0};
-    TRY(step_pipe_part(s, at.at[MESH_AXIS_PIPELINE], part));
-    part->tensor_rank = at.at[MESH_AXIS_TENSOR];
-    part->tensor_ranks = s->mesh.mesh.size[MESH_AXIS_TENSOR];
-    part->context_ranks = step_mesh_context_ranks(s);
-    TRY(model_shard_dims(&s->config.dims, part, dims));
+    *shard = (struct model_shard){0};
+    TRY(step_pipe_shard(s, at.at[MESH_AXIS_PIPELINE], shard));
+    shard->tensor_rank = at.at[MESH_AXIS_TENSOR];
+    shard->tensor_ranks = s->mesh.mesh.size[MESH_AXIS_TENSOR];
+    shard->context_ranks = step_mesh_context_ranks(s);
+    TRY(model_shard_dims(&s->config.dims, shard, dims));
     TRY(model_ops(dims)->describe(dims, table));
     pad_table(&s->config, table, step_mesh_store_ranks(s));
     return ST_OK;
@@ -199,16 +199,16 @@ enum status step_mesh_rank_table(const struct step_config *c, int ranks, int ran
                                  struct param_table *out)
 {
     struct step_core s = {.config = *c};
-    struct model_shard part;
+    struct model_shard shard;
     struct model_dims dims;
     TRY(step_mesh_place(&s, rank, ranks));
     s.samples = count_samples_most(c, step_mesh_data_ranks(&s));
-    return describe_part(&s, s.mesh.at, &part, &dims, out);
+    return describe_shard(&s, s.mesh.at, &shard, &dims, out);
 }
 
 struct store_exact_place step_mesh_exact(const struct step_core *s)
 {
-    return (struct store_exact_place){.part = &s->all_stages,
+    return (struct store_exact_place){.shard = &s->all_stages,
                                       .tensor_rank = s->mesh.at.at[MESH_AXIS_TENSOR],
                                       .tensor_ranks = s->mesh.mesh.size[MESH_AXIS_TENSOR],
                                       .context_ranks = step_mesh_context_ranks(s)};
@@ -229,9 +229,9 @@ enum status step_mesh_describe(struct step_core *s, bool is_discrete)
     s->counts_targets = is_one && is_first;
     s->counts_losses = is_one && (is_first || s->config.dims.task == MODEL_TASK_LM);
     TRY(model_shard_tokens(s->config.seq_tokens, step_mesh_context_ranks(s), &s->own_tokens));
-    struct model_shard part;
-    TRY(describe_part(s, s->mesh.at, &part, &s->dims, &s->table));
-    TRY(step_pipe_describe(s, &part));
+    struct model_shard shard;
+    TRY(describe_shard(s, s->mesh.at, &shard, &s->dims, &s->table));
+    TRY(step_pipe_describe(s, &shard));
     /* If a tensor has copies, the gradient norm counts one: the copy of the first of its tensor
      * ranks, and the token embedding of the first stage, not of the last. */
     for (int i = 0; i < s->table.params_n; i++) {
@@ -250,7 +250,7 @@ enum status step_mesh_describe(struct step_core *s, bool is_discrete)
         TRY(model_shard_dims(&s->config.dims, &last, &last_dims));
         TRY(model_ops(&last_dims)->describe(&last_dims, &s->all_stages));
     }
-    s->has_whole = has_parts(&s->config);
+    s->has_whole = has_shards(&s->config);
     return s->has_whole ? step_mesh_whole_table(&s->config, mesh_ranks(&s->mesh.mesh), is_discrete,
                                                 &s->whole)
                         : ST_OK;
@@ -267,20 +267,20 @@ enum status step_mesh_open_state(struct step_core *s)
 {
     const struct mesh *mesh = &s->mesh.mesh;
     const int tensor = mesh->size[MESH_AXIS_TENSOR],
-              parts = tensor * mesh->size[MESH_AXIS_PIPELINE];
+              shards = tensor * mesh->size[MESH_AXIS_PIPELINE];
     s->state =
         s->local.is_on ? step_local_state(s) : state_of_model(s->config.comm, s->store, mesh, NULL);
     if (!s->has_whole)
         return ST_OK;
-    part_map_init(&s->whole, parts, &s->map);
-    for (int i = 0; i < parts; i++) {
+    part_map_init(&s->whole, shards, &s->map);
+    for (int i = 0; i < shards; i++) {
         const struct mesh_coord at = {
             .at = {[MESH_AXIS_TENSOR] = i % tensor, [MESH_AXIS_PIPELINE] = i / tensor}};
-        /* Adds the part of the ranks at a coordinate to the map, as part i. */
-        struct model_shard part;
+        /* Adds the shard of the ranks at a coordinate to the map, as shard i. */
+        struct model_shard shard;
         struct model_dims dims;
         struct param_table table = {0};
-        enum status st = describe_part(s, at, &part, &dims, &table);
+        enum status st = describe_shard(s, at, &shard, &dims, &table);
         if (st == ST_OK)
             st = part_map_add(&s->map, i, &table);
         param_table_free(&table);
@@ -339,9 +339,9 @@ void step_shards_shorten(struct step_config *c, int64_t samples)
 void step_shards_share(const struct step_config *c, int ranks, int rank, int64_t *first_out,
                        int64_t *samples_out)
 {
-    int64_t parts = c->shards > 0 ? c->shards : ranks, each = c->global_samples / parts;
-    *first_out = parts * rank / ranks * each;
-    *samples_out = (parts * (rank + 1) / ranks - parts * rank / ranks) * each;
+    int64_t shards = c->shards > 0 ? c->shards : ranks, each = c->global_samples / shards;
+    *first_out = shards * rank / ranks * each;
+    *samples_out = (shards * (rank + 1) / ranks - shards * rank / ranks) * each;
 }
 
 void step_shards_bind(const struct step_core *s, int64_t first, struct pass *p)

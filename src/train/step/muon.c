@@ -127,7 +127,7 @@ enum status muon_orthogonalise(const struct muon *m, int64_t rows, int64_t colum
     return ST_OK;
 }
 
-/* ---- the parts of an update ---- */
+/* ---- the ranges of an update ---- */
 
 /* The range of one hidden tensor in a local shard; n 0: none. */
 struct range {

@@ -21,7 +21,7 @@ static struct pipe pipe_of(const struct step_core *s)
                          .chunks = c->pipe_chunks > 0 ? c->pipe_chunks : 1};
 }
 
-enum status step_pipe_part(const struct step_core *s, int stage, struct model_shard *part)
+enum status step_pipe_shard(const struct step_core *s, int stage, struct model_shard *shard)
 {
     const struct pipe pipe = pipe_of(s);
     const struct step_config *c = &s->config;
@@ -33,7 +33,7 @@ enum status step_pipe_part(const struct step_core *s, int stage, struct model_sh
     pipe_split_costs(&c->dims, c->seq_tokens, c->recompute, cost);
     enum status st = pipe_split(cost, c->dims.layers, pipe.stages, pipe.chunks, first);
     if (st == ST_OK)
-        pipe_split_part(first, pipe.stages, pipe.chunks, stage, part);
+        pipe_split_shard(first, pipe.stages, pipe.chunks, stage, shard);
     free(cost);
     free(first);
     return st;
@@ -59,7 +59,7 @@ bool step_pipe_is_early(const struct step_core *s)
            s->config.store.shard != LAYOUT_SHARD_FULL;
 }
 
-enum status step_pipe_describe(struct step_core *s, const struct model_shard *part)
+enum status step_pipe_describe(struct step_core *s, const struct model_shard *shard)
 {
     if (s->mesh.mesh.size[MESH_AXIS_PIPELINE] == 1)
         return ST_OK;
@@ -68,11 +68,11 @@ enum status step_pipe_describe(struct step_core *s, const struct model_shard *pa
     p->stage = s->mesh.at.at[MESH_AXIS_PIPELINE];
     for (int i = 0; i < p->pipe.chunks; i++) {
         struct step_pipe_chunk *chunk = &p->chunk[i];
-        struct model_shard own = *part;
+        struct model_shard own = *shard;
         own.chunks_n = 1;
-        own.chunk[0] = part->chunk[i];
-        own.lacks_embed = part->lacks_embed || i > 0;
-        own.lacks_head = part->lacks_head || i < p->pipe.chunks - 1;
+        own.chunk[0] = shard->chunk[i];
+        own.lacks_embed = shard->lacks_embed || i > 0;
+        own.lacks_head = shard->lacks_head || i < p->pipe.chunks - 1;
         TRY(model_shard_dims(&s->config.dims, &own, &chunk->dims));
         TRY(model_ops(&chunk->dims)->describe(&chunk->dims, &chunk->table));
         TRY(model_ops(&chunk->dims)->describe(&chunk->dims, &chunk->grads));

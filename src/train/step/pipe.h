@@ -17,7 +17,7 @@
 
 #define STEP_PIPE_GRADS_MAX 16 /* test_pipe finds at most 11, with up to 32 stages */
 
-/* Consecutive layers of the model on one stage, described as a part of the model of their own. */
+/* Consecutive layers of the model on one stage, described as a shard of the model of their own. */
 struct step_pipe_chunk {
     struct model_dims dims;
     int unit_first;           /* the stage's unit of its first block */
@@ -57,11 +57,11 @@ struct step_pipe {
     bool is_under_way;                 /* that message may not be done */
 };
 
-/* step_pipe_part — sets the layers of a stage: chunks, lacks_embed and lacks_head of *part. With
+/* step_pipe_shard — sets the layers of a stage: chunks, lacks_embed and lacks_head of *shard. With
  * one stage it sets nothing. Pure. */
-enum status step_pipe_part(const struct step_core *s, int stage, struct model_shard *part);
-/* step_pipe_describe — makes s->pipe for this rank's *part. Pure; step_pipe_close frees it. */
-enum status step_pipe_describe(struct step_core *s, const struct model_shard *part);
+enum status step_pipe_shard(const struct step_core *s, int stage, struct model_shard *shard);
+/* step_pipe_describe — makes s->pipe for this rank's *shard. Pure; step_pipe_close frees it. */
+enum status step_pipe_describe(struct step_core *s, const struct model_shard *shard);
 /* step_pipe_is_early — returns true if the input of an op is received during the op before. */
 bool step_pipe_is_early(const struct step_core *s);
 /* step_pipe_plan — allocates activations, scratch and messages. */

@@ -1,11 +1,11 @@
 /* step_pipe_ends — the token embedding that the head shares. The first and the last stage have a
- * copy each, and its gradient has two parts: the head's part, and the tokens' part (step/pipe.h).
+ * copy each, and its gradient has two terms: the head's term, and the tokens' term (step/pipe.h).
  *
- * - Without virtual shards each of the two stages adds up its own part, and both sums are added at
+ * - Without virtual shards each of the two stages adds up its own term, and both sums are added at
  *   the end of the passes.
- * - With virtual shards the sum has the order of one rank: in each micro-batch the tokens' part is
+ * - With virtual shards the sum has the order of one rank: in each micro-batch the tokens' term is
  *   added to the head's. The last stage does that. It gets the gradient of the input that the
- *   embedding made, and keeps the head's part until then; the first stage makes only the gradient
+ *   embedding made, and keeps the head's term until then; the first stage makes only the gradient
  *   of the positions. At the end of the passes it gets the sums. */
 #include "base/assert.h"
 #include "mesh/store/exact.h"
@@ -28,7 +28,7 @@ bool step_pipe_ends_adds(const struct step_core *s)
            step_pipe_ends_is_tied(&s->config);
 }
 
-/* Returns true if a tensor of this stage's table is the token embedding, or this rank's part of
+/* Returns true if a tensor of this stage's table is the token embedding, or this rank's shard of
  * it. It is the table's first one. */
 static bool is_tokens(const struct step_core *s, int param)
 {
@@ -128,7 +128,7 @@ enum status step_pipe_ends_put(struct step_core *s, const struct pass *to, int64
 int64_t step_pipe_ends_moved(const struct step_core *s)
 {
     return step_pipe_ends_adds(s) && is_last(s)
-               ? s->table.param[0].elems * store_exact_pieces(s->store)
+               ? s->table.param[0].elems * store_exact_partials(s->store)
                : 0;
 }
 
@@ -142,8 +142,8 @@ enum status step_pipe_ends_sum(struct step_core *s)
     const int64_t elems = s->table.param[0].elems, offset = p.grad_table->param[0].offset;
     if (step_pipe_ends_adds(s)) {
         /* From the last stage to the first. */
-        for (int piece = 0; piece < store_exact_pieces(s->store); piece++) {
-            const struct tensor grad = tensor_at(store_exact_piece(s->store, piece), offset);
+        for (int partial = 0; partial < store_exact_partials(s->store); partial++) {
+            const struct tensor grad = tensor_at(store_exact_partial(s->store, partial), offset);
             TRY(is_last(s) ? comm_send(s->pipe->ends, grad, elems, 0)
                            : comm_recv(s->pipe->ends, grad, elems, 1));
         }

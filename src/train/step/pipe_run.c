@@ -193,7 +193,7 @@ static enum status message_embed(struct run *run)
     return comm_send(run->p->ends, run->p->embed_rows, micro_elems(run), 1);
 }
 
-/* add_embed — On the last stage: adds the tokens' part to the head's gradient of a micro-batch,
+/* add_embed — On the last stage: adds the tokens' term to the head's gradient of a micro-batch,
  * which is complete then. */
 static enum status add_embed(struct run *run, int micro)
 {

@@ -78,7 +78,7 @@ static enum status begin_step(struct step *s, const struct batch *batch, struct 
     if (s->async.is_on)
         TRY(step_async_begin(s));
     TRY(counts_begin(s, batch, checked, now));
-    now->batch = step_context_part(&s->core, batch, &s->own);
+    now->batch = step_context_batch(&s->core, batch, &s->own);
     return ST_OK;
 }
 

@@ -51,8 +51,8 @@ enum status step_slice_elems_most(const struct step_config *c, int ranks, int64_
 /* Elements of a slice that are written to a step of another number of ranks. */
 struct resize {
     struct step_core *step;
-    int part;
-    int64_t first, end;  /* elements of this part that the range holds */
+    int array;
+    int64_t first, end;  /* elements of this array that the range holds */
     const float *values; /* values from element `first` on */
 };
 
@@ -66,13 +66,13 @@ static enum status write_run(void *arg, const struct store_slice_run *run)
         to->step->table.param[run->param].offset + run->param_at + from - run->slice_at;
     if (from >= end)
         return ST_OK;
-    return state_write(store_state(to->step->store), to->part, first, end - from,
+    return state_write(store_state(to->step->store), to->array, first, end - from,
                        to->values + from - to->first);
 }
 
-/* is_own_part — Returns true if the ranks at a coordinate have this rank's part of the model. Their
- * job has the same tensor ranks and stages. */
-static bool is_own_part(const struct step_core *s, const struct mesh_coord *at)
+/* is_own_shard — Returns true if the ranks at a coordinate have this rank's shard of the model.
+ * Their job has the same tensor ranks and stages. */
+static bool is_own_shard(const struct step_core *s, const struct mesh_coord *at)
 {
     return at->at[MESH_AXIS_TENSOR] == s->mesh.at.at[MESH_AXIS_TENSOR] &&
            at->at[MESH_AXIS_PIPELINE] == s->mesh.at.at[MESH_AXIS_PIPELINE];
@@ -81,11 +81,11 @@ static bool is_own_part(const struct step_core *s, const struct mesh_coord *at)
 static int other_count(const struct state *state, bool is_apart)
 {
     (void)is_apart;
-    return step_parts(((const struct step_core *)state->arg)->step);
+    return step_arrays(((const struct step_core *)state->arg)->step);
 }
 
-static void other_describe(const struct state *state, int part, int64_t first,
-                           struct state_part *out)
+static void other_describe(const struct state *state, int array, int64_t first,
+                           struct state_array *out)
 {
     const struct step_core *s = state->arg;
     int64_t elems = 0;
@@ -93,8 +93,8 @@ static void other_describe(const struct state *state, int part, int64_t first,
     /* A step of this number of ranks was planned before their slices were copied. */
     const enum status st = step_slice_elems_of(&s->config, state->ranks, state->rank, &elems);
     ASSERTF(st == ST_OK, "%s", status_message());
-    *out = (struct state_part){
-        .kind = STATE_REPLICA, .moment = part, .elems = elems / step_parts(s->step)};
+    *out = (struct state_array){
+        .kind = STATE_REPLICA, .moment = array, .elems = elems / step_arrays(s->step)};
 }
 
 static enum status other_write(const struct state *state, const struct state_range *r)
@@ -105,12 +105,12 @@ static enum status other_write(const struct state *state, const struct state_ran
     struct mesh mesh;
     TRY(step_mesh(c, state->ranks, &mesh));
     const struct mesh_coord at = mesh_coord_of(&mesh, state->rank);
-    if (!is_own_part(s, &at))
+    if (!is_own_shard(s, &at))
         return ST_OK;
-    /* The slice belongs to one of the ranks that share its part of the model. */
+    /* The slice belongs to one of the ranks that share its shard of the model. */
     const int of_rank = step_mesh_store_rank_at(&mesh, &at),
               of_ranks = mesh_group_n(&mesh, MESH_COMM_DATA_AXES);
-    struct resize to = {s, r->part, r->first, r->first + r->n, r->values};
+    struct resize to = {s, r->array, r->first, r->first + r->n, r->values};
     TRY(step_mesh_rank_table(c, state->ranks, state->rank, &table));
     enum status st =
         store_slice_runs(&table, of_ranks, of_rank, c->store.bucket_elems_min, write_run, &to);
@@ -131,8 +131,8 @@ struct state step_slice_other(struct step *step, int ranks, int rank)
 bool step_slice_has_all(const struct step *step)
 {
     const struct state *own = store_state(step_core(step)->store);
-    for (int part = 0; part < step_parts(step); part++)
-        if (!state_describe(own, part, 0).here)
+    for (int array = 0; array < step_arrays(step); array++)
+        if (!state_describe(own, array, 0).here)
             return false;
     return true;
 }
@@ -141,6 +141,6 @@ struct state step_slice(const struct step *step, int rank)
 {
     const struct step_core *s = step_core(step);
     const struct mesh_coord at = mesh_coord_of(&s->mesh.mesh, rank);
-    ASSERTF(is_own_part(s, &at), "rank %d", rank);
+    ASSERTF(is_own_shard(s, &at), "rank %d", rank);
     return store_slice(s->store, step_mesh_store_rank_at(&s->mesh.mesh, &at));
 }

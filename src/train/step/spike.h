@@ -41,7 +41,7 @@ struct spike_config {
 struct spike_level {
     int32_t loss, norm;
 };
-/* The last steps, oldest first: a part of the state of a run, which a checkpoint holds. */
+/* The last steps, oldest first: state of a run that a checkpoint holds. */
 struct spike_history {
     int32_t n;
     struct spike_level level[SPIKE_WINDOW];

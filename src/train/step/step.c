@@ -14,12 +14,12 @@
 #include "train/step/pipe.h"
 #include "train/step/lr_schedule.h"
 
-/* ---- initial values: a part of a tensor on each thread ----
+/* ---- initial values: a range of a tensor on each thread ----
  *
  * The pool is its own: the device's belongs to the device. */
 
-#define FILL_PART ((int64_t)1 << 16)
-#define FILL_PARTS 32
+#define FILL_RANGE ((int64_t)1 << 16)
+#define FILL_RANGES 32
 
 struct fill {
     const struct param_table *table;
@@ -29,29 +29,29 @@ struct fill {
     float *out;
 };
 
-static void fill_part(void *arg, int part_i, int thread_i)
+static void fill_range(void *arg, int range_i, int thread_i)
 {
     (void)thread_i;
     const struct fill *f = arg;
-    int64_t at = part_i * FILL_PART, n = f->n - at < FILL_PART ? f->n - at : FILL_PART;
+    int64_t at = range_i * FILL_RANGE, n = f->n - at < FILL_RANGE ? f->n - at : FILL_RANGE;
     param_fill(f->table, f->param, f->seed, f->first + at, n, f->out + at);
 }
 
 static enum status fill_row(struct step *s, struct thread_pool *pool, int row, float *buffer)
 {
     const struct param *p = &s->core.table.param[row];
-    for (int64_t first = 0; first < p->elems; first += FILL_PARTS * FILL_PART) {
+    for (int64_t first = 0; first < p->elems; first += FILL_RANGES * FILL_RANGE) {
         struct fill f = {.table = &s->core.table,
                          .seed = s->core.config.seed,
                          .param = row,
                          .first = first,
                          .n = p->elems - first,
                          .out = buffer};
-        if (f.n > FILL_PARTS * FILL_PART)
-            f.n = FILL_PARTS * FILL_PART;
+        if (f.n > FILL_RANGES * FILL_RANGE)
+            f.n = FILL_RANGES * FILL_RANGE;
         if (!store_holds(s->core.store, 0, p->offset + first, f.n))
             continue;
-        thread_pool_run(pool, (int)((f.n + FILL_PART - 1) / FILL_PART), fill_part, &f);
+        thread_pool_run(pool, (int)((f.n + FILL_RANGE - 1) / FILL_RANGE), fill_range, &f);
         TRY(state_write(store_state(s->core.store), 0, p->offset + first, f.n, buffer));
         step_heartbeat(&s->core);
     }
@@ -62,7 +62,7 @@ static enum status fill_params(struct step *s)
 {
     enum status st = ST_OK;
     struct thread_pool *pool = NULL;
-    float *buffer = memory_new(FILL_PARTS * FILL_PART, sizeof *buffer);
+    float *buffer = memory_new(FILL_RANGES * FILL_RANGE, sizeof *buffer);
     TRY_OR(thread_pool_open(thread_pool_cores() < THREAD_POOL_MAX ? thread_pool_cores()
                                                                   : THREAD_POOL_MAX,
                             &pool),
@@ -232,7 +232,7 @@ static enum status open_all(struct step *s)
     TRY(batch_init(&s->batch, step_task(&s->core), s->core.samples, c->seq_tokens));
     if (step_has_first_key(c))
         TRY(batch_add_documents(&s->batch));
-    TRY(step_context_part_open(&s->core, s->core.samples, &s->own));
+    TRY(step_context_batch_open(&s->core, s->core.samples, &s->own));
     step_end_open(s);
     TRY(step_async_open(s));
     TRY(step_memory_check(s));
@@ -285,10 +285,10 @@ void step_close(struct step *s)
 
 /* ---- the state of training ---- */
 
-const char *const step_part_names[STEP_PARTS_MAX] = {"parameters", "first moments",
-                                                     "second moments"};
+const char *const step_array_names[STEP_ARRAYS_MAX] = {"parameters", "first moments",
+                                                       "second moments"};
 
-int step_parts(const struct step *s)
+int step_arrays(const struct step *s)
 {
     return s->core.config.is_eval ? 1 : 1 + optim_moments(&s->core.config.optim);
 }
@@ -303,14 +303,14 @@ struct stream *step_stream(const struct step *s) { return s->core.stream; }
 
 const struct state *step_state(const struct step *s) { return &s->core.state; }
 
-struct tensor step_tensor(const struct step *s, int part)
+struct tensor step_tensor(const struct step *s, int array)
 {
-    const struct state_part p = state_describe(store_state(s->core.store), part, 0);
-    ASSERTF(p.here, "part %d does not lie whole on a rank", part);
+    const struct state_array p = state_describe(store_state(s->core.store), array, 0);
+    ASSERTF(p.here, "array %d does not lie whole on a rank", array);
     return (struct tensor){p.here, DTYPE_F32};
 }
 
-float *step_part(struct step *s, int part) { return step_tensor(s, part).data; }
+float *step_array(struct step *s, int array) { return step_tensor(s, array).data; }
 
 enum status step_drain(struct step *s) { return store_drain(s->core.store); }
 

@@ -54,7 +54,7 @@ struct step_loss_scale {
 /* LOCAL_STEPS (step_local.h): ranks form replicas that share parameters in outer steps only. A
  * replica trains on its share of a global batch; loss and norm of a step are means over
  * replicas. */
-#define STEP_LOCAL_REPLICAS_MAX 16 /* a checkpoint has parts of each (CKPT_PARTS_MAX) */
+#define STEP_LOCAL_REPLICAS_MAX 16 /* a checkpoint has arrays of each (CKPT_ARRAYS_MAX) */
 struct step_local_config {
     /* steps from one outer step to the next; 0: none, and the rest is not read */
     int64_t steps;
@@ -122,11 +122,11 @@ struct step_result {
     double wait_ms; /* wait_ms of comm_times: this thread was blocked on it; over NCCL near 0 */
     /* bytes_sent of comm_times: bytes sent to other ranks since the last step */
     int64_t sent_bytes;
-    double update_wait_ms; /* the part of wait_ms inside update_ms; a GPU: 0 */
-    /* time in a stage's passes; the part of it spent waiting for messages */
+    double update_wait_ms; /* the share of wait_ms inside update_ms; a GPU: 0 */
+    /* time in a stage's passes; the share of it spent waiting for messages */
     double pipe_ms, pipe_wait_ms;
-    /* Time blocked in calls of the tensor axis and of the context axis. Like pipe_wait_ms, it is a
-     * part of wait_ms. 0 if these calls stay on the device. */
+    /* Time blocked in calls of the tensor axis and of the context axis. Like pipe_wait_ms, it is
+     * included in wait_ms. 0 if these calls stay on the device. */
     double tensor_ms, context_ms;
     int retries;                /* runs repeated with a smaller loss scale */
     struct spike_verdict spike; /* cause NONE: the update was made; else it was left out */
@@ -142,10 +142,10 @@ enum status step_mesh(const struct step_config *config, int ranks, struct mesh *
 enum status step_mesh_whole_table(const struct step_config *config, int ranks, bool is_discrete,
                                   struct param_table *out);
 /* step_mesh_divides_state — returns true if, in a job of `ranks` ranks, one rank holds less than
- * the state of the whole model: only shards of it or a part, or with LOCAL_STEPS one replica's. */
+ * the state of the whole model: only shards of it, or with LOCAL_STEPS one replica's. */
 bool step_mesh_divides_state(const struct step_config *config, int ranks);
 /* step_mesh_divides_passes — returns true if a forward pass needs other ranks, because they hold
- * parts or shards of the model, or compute other positions of the same samples. */
+ * shards of the model, or compute other positions of the same samples. */
 bool step_mesh_divides_passes(const struct step_config *config, int ranks);
 
 struct step;
@@ -181,7 +181,7 @@ enum status step_run_batch(struct step *step, const struct batch *batch, int64_t
 
 /* step_run_forget_sent — local: leaves the bytes sent since the last step, by an evaluation or a
  * checkpoint, out of the next step's sent_bytes. Without this call they are included, because a
- * part of an update's communication runs during the next step. */
+ * some of an update's communication runs during the next step. */
 void step_run_forget_sent(struct step *step);
 
 /* step_vote — local: sets a number in [0, STEP_VOTES) that this rank sends with the loss of each
@@ -195,7 +195,7 @@ struct step_loss_scale step_loss_scale(const struct step *step);
 /* step_loss_scale_set — local: sets that scale. It has no effect if the dtype needs none. */
 void step_loss_scale_set(struct step *step, struct step_loss_scale scale);
 
-/* The part of a run's state that SPIKE adds, for checkpoints. Local. A skipped step is no update,
+/* The state of a run that SPIKE adds, for checkpoints. Local. A skipped step is no update,
  * so the optimiser does not count it. */
 struct step_spikes {
     int64_t skipped_n; /* steps of the run without an update, so far */
@@ -222,21 +222,21 @@ enum status step_logits(struct step *step, const int32_t *tokens, int64_t n, flo
 enum status step_spans(struct step *step, const struct batch *batch, float *out);
 
 /* ---- the state of training (mesh/state.h) ----
- * All functions here are local. A table gives the offset of a tensor in a part. There are two:
+ * All functions here are local. A table gives the offset of a tensor in an array. There are two:
  * step_whole_table and step_own_table. If each rank computes the whole model, both return the same
  * address. */
-#define STEP_PARTS_MAX 3
-/* names of a rank's parts, for messages */
-extern const char *const step_part_names[STEP_PARTS_MAX];
-/* step_parts — returns the number of parts of a rank's own state: part 0 is the parameters, 1 the
- * first moment (AdamW's m, or momentum), 2 the second moment. */
-int step_parts(const struct step *step);
+#define STEP_ARRAYS_MAX 3
+/* names of a rank's arrays, for messages */
+extern const char *const step_array_names[STEP_ARRAYS_MAX];
+/* step_arrays — returns the number of arrays of a rank's own state: array 0 is the parameters, 1
+ * the first moment (AdamW's m, or momentum), 2 the second moment. */
+int step_arrays(const struct step *step);
 /* step_state — returns the state of the whole model on all ranks; with LOCAL_STEPS, of all
  * replicas. */
 const struct state *step_state(const struct step *step);
-/* step_local_state_parts_of — returns the largest number of parts that this state can have, without
- * a step. */
-int step_local_state_parts_of(const struct step_config *config, int ranks);
+/* step_local_state_arrays_of — returns the largest number of arrays that this state can have,
+ * without a step. */
+int step_local_state_arrays_of(const struct step_config *config, int ranks);
 /* step_local_is_apart — returns true while replicas have parameters of their own, which are not the
  * outer parameters. */
 bool step_local_is_apart(const struct step *step);
@@ -245,18 +245,18 @@ int step_local_replicas(const struct step *step);
 /* step_whole_table — returns the table of the whole model, for step_state and all files. It is the
  * same on all ranks. */
 const struct param_table *step_whole_table(const struct step *step);
-/* step_own_table — returns the table of the part of the model that this rank computes, for
+/* step_own_table — returns the table of the model shard that this rank computes, for
  * step_tensor and step_grads. */
 const struct param_table *step_own_table(const struct step *step);
 struct stream *step_stream(const struct step *step);
 
 /* step_drain — completes an update that was partly deferred to the next step. Call it before
- * you read a part of the state in this rank's memory. */
+ * you read an array of the state in this rank's memory. */
 enum status step_drain(struct step *step);
-/* step_tensor — returns a part of this rank's table, on the device. The part must lie whole on this
- * rank (no other ranks share it, or SHARD=none), and all tensors must have it. */
-struct tensor step_tensor(const struct step *step, int part);
-float *step_part(struct step *step, int part); /* address of step_tensor */
+/* step_tensor — returns an array of this rank's table, on the device. The array must lie whole on
+ * this rank (no other ranks share it, or SHARD=none), and all tensors must have it. */
+struct tensor step_tensor(const struct step *step, int array);
+float *step_array(struct step *step, int array); /* address of step_tensor */
 
 /* step_grads — returns the gradients of the last step, before clipping. Call step_drain first. */
 struct tensor step_grads(const struct step *step);

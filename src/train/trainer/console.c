@@ -64,16 +64,16 @@ const char *console_bar(char *out, size_t cap, int columns, const struct console
              now->loss);
     add_speed(&t, now, false);
     move_text(&t, line, sizeof line);
-    double part = now->steps > 0 ? (double)now->step / (double)now->steps : 0;
+    double fraction = now->steps > 0 ? (double)now->step / (double)now->steps : 0;
     int width = columns - (int)strlen(line) - 9; /* "[", "] 100%", two spaces */
     if (width > BAR_MAX)
         width = BAR_MAX;
     if (width >= BAR_MIN) {
         char cells[BAR_MAX + 1];
         for (int i = 0; i < width; i++)
-            cells[i] = i < (int)(part * width) ? '#' : '-';
+            cells[i] = i < (int)(fraction * width) ? '#' : '-';
         cells[width] = 0;
-        text_format(bar, sizeof bar, "[%s] %3d%%  ", cells, (int)(100 * part));
+        text_format(bar, sizeof bar, "[%s] %3d%%  ", cells, (int)(100 * fraction));
     }
     text_format(out, columns >= 0 && (size_t)columns < cap ? (size_t)columns + 1 : cap, "%s%s", bar,
                 line);
@@ -89,7 +89,7 @@ void console_clear(struct console *console)
 
 bool console_is_due(const struct console *console, const struct console_step *now, int64_t at_ms)
 {
-    int64_t parts = console->is_terminal ? TERMINAL_LINES : PIPE_LINES, every = console->every;
+    int64_t lines = console->is_terminal ? TERMINAL_LINES : PIPE_LINES, every = console->every;
     bool is_jump = console->last.step > 0 && !(now->loss < JUMP * console->last.loss + JUMP_NATS);
     if (console->is_brief)
         return console->line_ms == 0 || now->step == now->steps ||
@@ -99,7 +99,7 @@ bool console_is_due(const struct console *console, const struct console_step *no
     if (every == 0 && !console->is_terminal && at_ms - console->line_ms >= MINUTE_MS)
         return true;
     if (every == 0)
-        every = (now->steps + parts - 1) / parts;
+        every = (now->steps + lines - 1) / lines;
     return every <= 1 || now->step % every == 0;
 }
 

@@ -25,7 +25,7 @@ struct trainer {
     /* times as in struct step_result, summed over all steps but the first, which touches new
      * memory. If there is only one step it counts. parallel_ms: time of these steps */
     double parallel_ms, pipe_ms, pipe_wait_ms, tensor_ms, context_ms;
-    bool is_sharded;         /* ranks hold shards or parts of the state */
+    bool is_sharded;         /* ranks hold shards of the state */
     bool are_passes_divided; /* all ranks are needed for a forward pass */
     /* the state is not one array in host memory: several ranks, a device with memory of its own,
      * LOCAL_STEPS or Muon */

@@ -11,7 +11,7 @@
 #define MIB ((int64_t)1 << 20)
 /* Memory of a worker besides its model, measured on 2026-11-23 (a run of only gpt2-nano or
  * gpt2-mini, less the plan): 24 to 31 MiB at the peak. Some 14 MiB are the program's, 8 MiB hold
- * initial values (step.c), and each large allocation ends with a part of a huge page. Pages of the
+ * initial values (step.c), and each large allocation ends within a huge page. Pages of the
  * program's file and of libraries, 11 MiB, are the node's: its supervisor counts them
  * (node/choose/memory_check.c). A command without a model draws no initial values. */
 #define PROGRAM_BYTES (28 * MIB)
@@ -145,7 +145,7 @@ static int nccl_groups(const struct step_config *c, int ranks)
 }
 
 /* Returns the number of GPUs of its node with which a rank exchanges messages: all of them in an
- * all-to-all (quantised gradients); on rank 0 all others whose part of the state it saves; the
+ * all-to-all (quantised gradients); on rank 0 all others whose shard of the state it saves; the
  * neighbouring stages of a pipeline. */
 static int nccl_peers(const struct step_config *c, const struct comm_place *at)
 {
@@ -181,7 +181,8 @@ enum status memory_plan_add_state(const struct step_config *config,
     const int ranks = place->at.ranks;
     struct param_table table = {0};
     TRY(step_mesh_whole_table(config, ranks, place->is_discrete, &table));
-    *bytes += table.total_elems * (int64_t)sizeof(float) * step_local_state_parts_of(config, ranks);
+    *bytes +=
+        table.total_elems * (int64_t)sizeof(float) * step_local_state_arrays_of(config, ranks);
     param_table_free(&table);
     return ST_OK;
 }

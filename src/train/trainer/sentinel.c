@@ -78,24 +78,24 @@ static enum status compare_replicas(struct trainer *t)
     peer_copy_clear(t->peer_copy);
     /* Only the message of the faulty rank advises what to do with its node. */
     const long long step = t->progress.step;
-    const char *part = step_part_names[found.part];
+    const char *array = step_array_names[found.array];
     if (found.rank < 0)
         return FAIL(ST_PEER,
                     "after step %lld the %s of %d workers differ (rank %d is one of them), and no "
                     "majority says which is wrong; memory or a processor is suspect: run `convoy "
                     "check` on all nodes",
-                    step, part, found.replicas_n, found.first);
+                    step, array, found.replicas_n, found.first);
     if (found.rank != t->consensus.rank)
         clock_sleep_ms(OTHERS_WAIT_MS);
     if (found.rank != t->consensus.rank)
         return FAIL(ST_PEER,
                     "after step %lld the %s of rank %d differ from those of most of %d workers",
-                    step, part, found.rank, found.replicas_n);
+                    step, array, found.rank, found.replicas_n);
     return FAIL(ST_FAULT,
                 "after step %lld the %s of rank %d differ from those of most of %d workers: memory "
                 "or a processor of this node is suspect; run `convoy check` there, and replace the "
                 "node if this comes back",
-                step, part, found.rank, found.replicas_n);
+                step, array, found.rank, found.replicas_n);
 }
 
 void trainer_sentinel_begin(struct trainer *t)

@@ -50,7 +50,7 @@ enum status load_find(const struct load_file *file, const struct param *p, struc
         return gguf_model_tensor(file->gguf, p->name, p->dims_n, p->dim, &out->gguf);
     if (file->hf)
         return hf_tensor(file->hf, p->name, p->dims_n, p->dim, &out->plain);
-    return ckpt_tensor(file->ckpt, file->part, p->name, p->dims_n, p->dim, &out->plain);
+    return ckpt_tensor(file->ckpt, file->array, p->name, p->dims_n, p->dim, &out->plain);
 }
 
 /* Elements that were read and not yet put: neighbours in the table are put together, because each

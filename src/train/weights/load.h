@@ -36,8 +36,8 @@ struct load_file {
     const struct llmc_file *llmc;
     const struct gguf_model *gguf;
     const struct ckpt *ckpt;
-    const char *part; /* part of ckpt: "model", "optim_m", "optim_v" */
-    bool is_headless; /* ckpt is of a language model: it has no qa_outputs */
+    const char *array; /* array of ckpt: "model", "optim_m", "optim_v" */
+    bool is_headless;  /* ckpt is of a language model: it has no qa_outputs */
 };
 
 /* One parameter in a file: of llm.c, of GGUF (tensor set), or plain. None of them: the file lacks
@@ -64,8 +64,8 @@ void load_release(const struct load_file *file, const struct load_entry *entry);
  * file lacks keep their values. */
 enum status load_params(const struct load_target *to, const struct load_file *file);
 
-/* load_dims_of_config — returns the dimensions in a config; dims.name becomes the last part of the
- * path. */
+/* load_dims_of_config — returns the dimensions in a config; dims.name becomes the last component of
+ * the path. */
 void load_dims_of_config(const struct hf_config *config, const char *path, enum model_task task,
                          struct model_dims *out);
 /* load_dims_of_hf — for tests: returns the dimensions of a Hugging Face folder. */

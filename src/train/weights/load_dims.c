@@ -66,7 +66,7 @@ void load_dims_of_config(const struct hf_config *config, const char *path, enum 
                                         .bos = config->bos >= 0 ? config->bos : 0,
                                         .eos_n = config->eos_n}};
     memcpy(dims.marks.eos, config->eos, sizeof dims.marks.eos);
-    /* The name is the last part of the path. */
+    /* The name is the last component of the path. */
     size_t end = strlen(path);
     while (end > 1 && path[end - 1] == '/')
         end--;

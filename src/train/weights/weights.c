@@ -170,7 +170,7 @@ static enum status open_any(struct weights *weights, const char *path, bool igno
         TRY(open_with_dims(path, false, &weights->ckpt, &dims));
         LOG_INFO("checkpoint %s, step %" PRId64, ckpt_path(weights->ckpt),
                  ckpt_meta(weights->ckpt)->step);
-        weights->file.part = "model";
+        weights->file.array = "model";
         weights->file.is_headless = dims.task != MODEL_TASK_QA;
         return ST_OK;
     }

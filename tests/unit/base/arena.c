@@ -6,7 +6,7 @@
 
 static _Alignas(ARENA_ALIGN) char memory[1024];
 
-TEST(pieces_are_aligned_and_apart)
+TEST(blocks_are_aligned_and_apart)
 {
     struct arena a;
     arena_init(&a, "test", memory, sizeof(memory));

@@ -1,4 +1,4 @@
-/* thread_pool: every part once, whatever the numbers; jobs back to back; sleeping and waking;
+/* thread_pool: every task once, whatever the numbers; jobs back to back; sleeping and waking;
  * misuse is detected. */
 #include "harness.h"
 
@@ -8,25 +8,25 @@
 #include "base/thread_pool.h"
 
 struct job {
-    int parts_n;
+    int tasks_n;
     int threads_n;
-    /* not atomic on purpose: a thread sanitizer proves that each part is one thread's */
+    /* not atomic on purpose: a thread sanitizer proves that each task is one thread's */
     int plain[3000];
     int64_t per_thread[THREAD_POOL_MAX];
 };
 
-static void count_part(void *arg, int part_i, int thread_i)
+static void count_task(void *arg, int task_i, int thread_i)
 {
     struct job *job = arg;
-    if (part_i >= 0 && part_i < job->parts_n && thread_i >= 0 && thread_i < job->threads_n) {
-        job->plain[part_i]++;
+    if (task_i >= 0 && task_i < job->tasks_n && thread_i >= 0 && thread_i < job->threads_n) {
+        job->plain[task_i]++;
         job->per_thread[thread_i]++; /* scratch of a thread: no two use it at once */
     }
 }
 
-TEST(every_part_once)
+TEST(every_task_once)
 {
-    static const int threads[] = {1, 2, 3, 4, 7}, parts[] = {0, 1, 2, 3, 5, 16, 255, 3000};
+    static const int threads[] = {1, 2, 3, 4, 7}, tasks[] = {0, 1, 2, 3, 5, 16, 255, 3000};
     static struct job job;
     for (size_t t = 0; t < 5; t++) {
         struct thread_pool *pool;
@@ -34,16 +34,16 @@ TEST(every_part_once)
         assert_int_equal(thread_pool_threads(pool), threads[t]);
         for (size_t p = 0; p < 8; p++) {
             memset(&job, 0, sizeof(job));
-            job.parts_n = parts[p];
+            job.tasks_n = tasks[p];
             job.threads_n = threads[t];
             for (int round = 0; round < 5; round++)
-                thread_pool_run(pool, parts[p], count_part, &job);
+                thread_pool_run(pool, tasks[p], count_task, &job);
             int64_t sum = 0;
             for (int i = 0; i < 3000; i++)
-                assert_int_equal(job.plain[i], i < parts[p] ? 5 : 0);
+                assert_int_equal(job.plain[i], i < tasks[p] ? 5 : 0);
             for (int i = 0; i < THREAD_POOL_MAX; i++)
                 sum += job.per_thread[i];
-            assert_int_equal(sum, 5 * parts[p]);
+            assert_int_equal(sum, 5 * tasks[p]);
         }
         thread_pool_close(pool);
     }
@@ -54,10 +54,10 @@ struct chain {
     int64_t value[2];
 };
 
-static void add_one(void *arg, int part_i, int thread_i)
+static void add_one(void *arg, int task_i, int thread_i)
 {
     (void)thread_i;
-    ((struct chain *)arg)->value[part_i]++;
+    ((struct chain *)arg)->value[task_i]++;
 }
 
 /* Jobs so short that threads wake late for them again and again; the caller reads the results at
@@ -79,15 +79,15 @@ TEST(short_jobs_back_to_back)
     thread_pool_close(pool);
 }
 
-static void nap(void *arg, int part_i, int thread_i)
+static void nap(void *arg, int task_i, int thread_i)
 {
     (void)thread_i;
-    if (part_i == *(int *)arg)
+    if (task_i == *(int *)arg)
         clock_sleep_ms(3);
 }
 
-/* One part outlasts all spinning: the caller sleeps, or the others do. */
-TEST(long_parts_are_waited_for)
+/* One task outlasts all spinning: the caller sleeps, or the others do. */
+TEST(long_tasks_are_waited_for)
 {
     struct thread_pool *pool;
     assert_int_equal(thread_pool_open(3, &pool), ST_OK);
@@ -102,16 +102,16 @@ TEST(long_parts_are_waited_for)
 }
 
 static atomic_int meetings;
-static void meet(void *arg, int part_i, int thread_i)
+static void meet(void *arg, int task_i, int thread_i)
 {
-    (void)part_i, (void)thread_i;
+    (void)task_i, (void)thread_i;
     atomic_fetch_add(&meetings, 1);
     int64_t end = clock_ms() + harness_patience_ms(10000);
     while (atomic_load(&meetings) < *(int *)arg && clock_ms() < end)
         clock_sleep_ms(0), sched_yield();
 }
 
-/* As many parts as threads, each waiting for all others: so all threads took part, also after
+/* As many tasks as threads, each waiting for all others: so all threads took part, also after
  * sleeping. */
 TEST(all_threads_take_part)
 {
@@ -129,14 +129,14 @@ TEST(all_threads_take_part)
     thread_pool_close(pool);
 }
 
-static void signal_mask(void *arg, int part_i, int thread_i)
+static void signal_mask(void *arg, int task_i, int thread_i)
 {
     sigset_t set;
     pthread_sigmask(SIG_SETMASK, NULL, &set);
-    ((int *)arg)[part_i] =
+    ((int *)arg)[task_i] =
         thread_i == 0 ? -1 : sigismember(&set, SIGTERM) * 2 + sigismember(&set, SIGSEGV);
     int both = 2;
-    meet(&both, part_i, thread_i);
+    meet(&both, task_i, thread_i);
 }
 
 TEST(signals_go_to_the_caller)
@@ -154,9 +154,9 @@ TEST(signals_go_to_the_caller)
 }
 
 static struct thread_pool *nested_pool;
-static void nested(void *arg, int part_i, int thread_i)
+static void nested(void *arg, int task_i, int thread_i)
 {
-    (void)part_i, (void)thread_i;
+    (void)task_i, (void)thread_i;
     thread_pool_run(nested_pool, 1, nested, arg);
 }
 

@@ -177,12 +177,12 @@ TEST(nodes_are_found_by_name)
     check_row_free(&rows);
 }
 
-static void refused(const char *bytes, const char *part)
+static void refused(const char *bytes, const char *words)
 {
     struct check_baseline base = {0};
     assert_int_equal(check_baseline_parse(bytes, strlen(bytes), "base.json", &base), ST_BAD_DATA);
-    if (!strstr(status_message(), part))
-        fail_msg("\"%s\" does not say \"%s\"", status_message(), part);
+    if (!strstr(status_message(), words))
+        fail_msg("\"%s\" does not say \"%s\"", status_message(), words);
     assert_null(base.rows.row);
 }
 
@@ -205,7 +205,7 @@ TEST(other_documents_are_refused)
 }
 
 /* Replaces the first `from` of a report; the reader names the row and the key. */
-static void refused_with(const char *from, const char *to, const char *part)
+static void refused_with(const char *from, const char *to, const char *words)
 {
     struct check_rows rows = {0};
     char bytes[4096];
@@ -216,7 +216,7 @@ static void refused_with(const char *from, const char *to, const char *part)
     assert_non_null(at);
     snprintf(bytes, sizeof bytes, "%.*s%s%s", (int)(at - json.data), json.data, to,
              at + strlen(from));
-    refused(bytes, part);
+    refused(bytes, words);
     text_free(&json);
     check_row_free(&rows);
 }

@@ -81,10 +81,10 @@ static void check_lines(const char *text)
     }
 }
 
-static void contains(const char *text, const char *part)
+static void contains(const char *text, const char *words)
 {
-    if (!strstr(text, part))
-        fail_msg("there is no \"%s\" in\n%s", part, text);
+    if (!strstr(text, words))
+        fail_msg("there is no \"%s\" in\n%s", words, text);
 }
 
 TEST(table_names_what_is_bad)
@@ -374,7 +374,8 @@ TEST(words_of_a_shell)
         assert_string_equal(out, paths[i]);
     }
     assert_string_equal(check_text_word(word, sizeof word, paths[0], "none"), paths[0]);
-    /* what cannot be shown, and what does not fit, is not cut: a part of a path is another one */
+    /* what cannot be shown, and what does not fit, is not cut: a section of a path is another
+     * one */
     assert_string_equal(check_text_word(word, sizeof word, "a\nb", "none"), "none");
     assert_string_equal(check_text_word(word, sizeof word, "a\377b", "none"), "none");
     assert_string_equal(check_text_folder(word, sizeof word, "-rf"), "./-rf");

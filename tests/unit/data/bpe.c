@@ -196,7 +196,7 @@ static int check_drawn(int n_max)
     return 0;
 }
 
-TEST(test_long_pieces) { assert_int_equal(check_drawn(1 << 20), 0); }
+TEST(test_long_words) { assert_int_equal(check_drawn(1 << 20), 0); }
 
 TEST(test_memory_refused)
 {
@@ -308,7 +308,7 @@ TEST(test_every_byte_comes_back)
 TEST(test_cuts_change_nothing)
 {
     static uint8_t text[2048];
-    static uint32_t whole[2048], part[2048];
+    static uint32_t whole[2048], chunks[2048];
     int cuts = 0;
     for (uint32_t number = 0; number < 5000; number++) {
         const size_t bytes = random_text(number, text, sizeof text),
@@ -326,11 +326,11 @@ TEST(test_cuts_change_nothing)
                                  : tokenizer_cut(gpt2, text + at, bytes - at);
             if (len == 0)
                 len = bytes - at;
-            n += encode(text + at, len, part + n);
+            n += encode(text + at, len, chunks + n);
             at += len;
         }
-        if (n != want || memcmp(whole, part, n * sizeof *whole) != 0)
-            fail_msg("text %u: other ids in parts", number);
+        if (n != want || memcmp(whole, chunks, n * sizeof *whole) != 0)
+            fail_msg("text %u: other ids in chunks", number);
     }
     assert_true(cuts > 10000);
     assert_int_equal(tokenizer_cut(gpt2, "", 0), 0);

@@ -340,7 +340,7 @@ TEST_WITH(test_damaged_cache_is_made_again, fresh, NULL)
     assert_int_equal(system(command), 0);
 }
 
-/* A text of several blocks, with parts that cannot be cut, is the same in blocks and by several
+/* A text of several blocks, with runs that cannot be cut, is the same in blocks and by several
  * threads. */
 TEST_WITH(test_long_text_equals_whole, fresh, NULL)
 {

@@ -61,7 +61,7 @@ TEST(test_synthetic_lm)
     assert_memory_equal(a.tokens, b.tokens, sizeof(int32_t) * G * T);
     assert_memory_equal(a.targets, b.targets, sizeof(int32_t) * G * T);
     out = batch_of(&b);
-    feed_get(feed, 2, 3, &out); /* a part of it */
+    feed_get(feed, 2, 3, &out); /* some of it */
     assert_memory_equal(a.tokens + 2 * T, b.tokens, sizeof(int32_t) * 3 * T);
     assert_int_equal(feed_epoch(feed, G - 1), 0);
     assert_int_equal(feed_epoch(feed, 5 * G), 5);
@@ -195,10 +195,10 @@ TEST(test_each_epoch_is_a_permutation)
         }
     }
     assert_true(moved > 120);
-    struct feed_batch whole = batch_of(&a), part = batch_of(&b);
+    struct feed_batch whole = batch_of(&a), rows = batch_of(&b);
     feed_get(feed, 45, 12, &whole);
     for (int row = 0; row < 12; row++) {
-        feed_get(feed, 45 + row, 1, &part);
+        feed_get(feed, 45 + row, 1, &rows);
         assert_memory_equal(a.tokens + row * T, b.tokens, sizeof(int32_t) * T);
     }
     feed_close(feed);
@@ -314,7 +314,7 @@ TEST(test_refusals)
     feed_close(feed);
 }
 
-/* Two token files in one mixture: shares are kept, each part runs through all of its windows before
+/* Two token files in one mixture: shares are kept, each item runs through all of its windows before
  * one comes again. */
 TEST(test_mixture)
 {
@@ -411,18 +411,18 @@ TEST(test_questions)
     assert_non_null(strstr(status_message(), "TASK=qa"));
 }
 
-/* The files that a feed names, copied elsewhere part by part, are the same data. */
+/* The files that a feed names, copied elsewhere item by item, are the same data. */
 static void copy_files(const struct feed *feed, const char *to, char *data, size_t cap)
 {
     char dir[FILE_PATH_MAX], path[FILE_PATH_MAX];
     struct feed_file file;
     int64_t n = 0;
-    int parts = 0;
+    int items = 0;
     data[0] = '\0';
     for (; feed_file(feed, n, &file); n++) {
         char *bytes;
         size_t size;
-        text_format(dir, sizeof dir, "%s/%d", to, file.part);
+        text_format(dir, sizeof dir, "%s/%d", to, file.item);
         text_format(path, sizeof path, "%s/%02d%s", dir, (int)n, file.suffix);
         assert_int_equal(file_make_dirs(dir), ST_OK);
         assert_int_equal(file_read(file.path, 1 << 24, &bytes, &size), ST_OK);
@@ -430,10 +430,10 @@ static void copy_files(const struct feed *feed, const char *to, char *data, size
         assert_true(XXH3_64bits(bytes + file.skip, size - (size_t)file.skip) == file.sum);
         assert_int_equal(file_replace(path, bytes, size), ST_OK);
         free(bytes);
-        if (file.part < parts)
+        if (file.item < items)
             continue;
         const size_t at = strlen(data);
-        snprintf(data + at, cap - at, file.weight > 0 ? "%s%s:%g" : "%s%s", parts++ > 0 ? "," : "",
+        snprintf(data + at, cap - at, file.weight > 0 ? "%s%s:%g" : "%s%s", items++ > 0 ? "," : "",
                  dir, file.weight);
     }
     assert_true(n > 0);

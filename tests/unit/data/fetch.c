@@ -377,7 +377,7 @@ TEST(test_trickle)
     assert_int_equal(tally->requests, FETCH_TRIES);
 }
 
-/* A process that was stopped left a part: the next goes on from there. */
+/* A process that was stopped left a partial file: the next goes on from there. */
 static int64_t stop_at;
 static bool stop(void *arg, int64_t done, int64_t total)
 {

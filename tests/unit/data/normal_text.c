@@ -75,11 +75,11 @@ TEST(test_runs)
 {
     int decomposed = 0;
     for (int32_t c = 1; c < 0x30000; c++) {
-        int32_t parts[8];
+        int32_t chars[8];
         uint8_t text[256];
         size_t n = 0;
         int bound = 0;
-        if (!is_char(c) || utf8proc_decompose_char(c, parts, 8, UTF8PROC_DECOMPOSE, &bound) < 2)
+        if (!is_char(c) || utf8proc_decompose_char(c, chars, 8, UTF8PROC_DECOMPOSE, &bound) < 2)
             continue;
         decomposed++;
         while (n + 6 < sizeof text)

@@ -7,7 +7,7 @@
 
 /* ---- which lie together ---- */
 
-/* plain_fit — looks through all samples for each piece, from the longest on. */
+/* plain_fit — looks through all samples for each chunk, from the longest on. */
 static int32_t plain_fit(const int32_t *tokens, int32_t n, int32_t seq, int32_t *room_out)
 {
     int32_t samples = 0;
@@ -49,7 +49,7 @@ static void fit_like_plain(int32_t n, int32_t seq, uint64_t seed)
         got[s] = seq;
     for (int32_t i = 0; i < n; i++) {
         assert_true(sample[i] >= 0 && sample[i] <= newest + 1);
-        newest = sample[i] > newest ? sample[i] : newest; /* numbered by their first pieces */
+        newest = sample[i] > newest ? sample[i] : newest; /* numbered by their first chunks */
         got[sample[i]] -= tokens[i];
         assert_true(got[sample[i]] >= 0);
     }

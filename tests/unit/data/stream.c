@@ -35,7 +35,7 @@ static enum status read_all(const struct data_file *source, size_t step, size_t 
     return st;
 }
 
-TEST(test_same_in_any_pieces)
+TEST(test_same_in_any_chunks)
 {
     static char packed[ZSTD_COMPRESSBOUND(N)];
     for (int i = 0; i < N; i++)

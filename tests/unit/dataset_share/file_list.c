@@ -28,7 +28,7 @@ TEST(what_is_written_is_read)
         file_list_write(&out, &list, with_paths);
         assert_int_equal(file_list_read(out.data, out.len, &again), ST_OK);
         assert_int_equal(again.files_n, 3);
-        assert_int_equal(again.parts_n, 2);
+        assert_int_equal(again.items_n, 2);
         assert_true(again.weights[0] == 0.7 && again.weights[1] == 1.0 / 3);
         assert_true(again.files[0].sum == 0xFEDCBA9876543210u && again.files[0].skip == 1024);
         assert_string_equal(again.files[2].suffix, ".json");
@@ -61,7 +61,7 @@ TEST(other_content_has_another_name)
     file_list_name(&list, other);
     assert_string_not_equal(name, other);
     list.weights[0] = 0.7;
-    list.files[2].part = 0; /* the same files, in other parts */
+    list.files[2].item = 0; /* the same files, in other items */
     file_list_name(&list, other);
     assert_string_not_equal(name, other);
     file_list_free(&list);
@@ -97,14 +97,14 @@ TEST(hostile_bytes_are_refused)
         "{\"state\":\"gone\",\"why\":\"\",\"weights\":[],\"files\":[]}",
         /* READY, but no file */
         "{\"state\":\"ready\",\"why\":\"\",\"weights\":[],\"files\":[]}",
-        /* a weight without a part */
+        /* a weight without an item */
         "{\"state\":\"none\",\"why\":\"\",\"weights\":[1],\"files\":[]}",
         "{\"state\":\"none\",\"why\":1,\"weights\":[],\"files\":[]}",
 #define FILES(f) "{\"state\":\"ready\",\"why\":\"\",\"weights\":[0],\"files\":[" f "]}"
 #define ONE(part, bytes, skip, sum, suffix)                                   \
     "{\"part\":" part ",\"bytes\":" bytes ",\"skip\":" skip ",\"sum\":\"" sum \
     "\",\"suffix\":\"" suffix "\"}"
-        FILES(ONE("1", "5", "0", "0000000000000009", ".bin")), /* the first part is 1 */
+        FILES(ONE("1", "5", "0", "0000000000000009", ".bin")), /* the first item is 1 */
         FILES(ONE("-1", "5", "0", "0000000000000009", ".bin")),
         FILES(ONE("64", "5", "0", "0000000000000009", ".bin")),
         FILES(ONE("0", "0", "0", "0000000000000009", ".bin")),
@@ -146,13 +146,13 @@ TEST(too_many_files_are_refused)
         assert_int_equal(file_list_add(&list, &file), ST_OK);
     assert_int_equal(file_list_add(&list, &file), ST_BAD_DATA);
     const struct file_list_entry beyond = {
-        FILE_LIST_PARTS_MAX, 5, 0, 1, ".bin", NULL, false, false};
+        FILE_LIST_ITEMS_MAX, 5, 0, 1, ".bin", NULL, false, false};
     assert_int_equal(file_list_add(&list, &beyond), ST_BAD_DATA);
     file_list_free(&list);
     status_clear();
 }
 
-/* A file may share the name of the file right before it, in its part, with another suffix. */
+/* A file may share the name of the file right before it, in its item, with another suffix. */
 TEST(pairs_are_read)
 {
     static const struct file_list_entry bin = {0, 5, 0, 1, ".bin", NULL, false, false},

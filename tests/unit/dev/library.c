@@ -42,11 +42,11 @@ static const char *in_tree(const char *path)
 /* Makes the folders of a path. */
 static void make_folders(const char *path)
 {
-    char part[800];
-    text_copy(part, sizeof part, path);
-    for (char *slash = strchr(part + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+    char prefix[800];
+    text_copy(prefix, sizeof prefix, path);
+    for (char *slash = strchr(prefix + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = 0;
-        mkdir(part, 0700);
+        mkdir(prefix, 0700);
         *slash = '/';
     }
 }

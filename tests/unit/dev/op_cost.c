@@ -38,13 +38,13 @@ TEST(rows)
           .n = 2, .v = 7, .stride = 8, .want_grad = true);
     COSTS(xent, 0, 4 * 14 + 8, 8, .logits = T(F32), .losses = T(F32), .targets = T(I32), .n = 2,
           .v = 7, .stride = 8);
-    COSTS(xent_part, 0, 2 * 14 + 8, 4 * 6, .stats = T(F32), .logits = T(BF16), .targets = T(I32),
+    COSTS(xent_shard, 0, 2 * 14 + 8, 4 * 6, .stats = T(F32), .logits = T(BF16), .targets = T(I32),
           .n = 2, .v_first = 3, .v_n = 7, .stride = 8);
     COSTS(xent_join, 0, 2 * 14 + 4 * 18 + 8, 8 + 2 * 14, .logits = T(BF16), .losses = T(F32),
-          .stats = T(F32), .targets = T(I32), .n = 2, .v_n = 7, .stride = 8, .parts = 3,
+          .stats = T(F32), .targets = T(I32), .n = 2, .v_n = 7, .stride = 8, .shards = 3,
           .want_grad = true);
     COSTS(xent_join, 0, 4 * 18 + 8, 8, .logits = T(BF16), .losses = T(F32), .stats = T(F32),
-          .targets = T(I32), .n = 2, .v_n = 7, .stride = 8, .parts = 3);
+          .targets = T(I32), .n = 2, .v_n = 7, .stride = 8, .shards = 3);
     COSTS(qa_xent, 0, 4 * 20 + 16, 16 + 4 * 20, .losses = T(F32), .dlogits = T(F32),
           .logits = T(F32), .starts = T(I32), .ends = T(I32), .b = 2, .t = 5);
 }

@@ -106,9 +106,9 @@ TEST_WITH(test_same_step_again, setup, teardown)
     struct ckpt_meta other = sample_meta(5);
     other.seed = 7;
     struct safetensors_source source = {"x", DTYPE_F32, 1, {1}, .data = &(float){1}};
-    struct ckpt_part part = {"model", &source, 1};
+    struct ckpt_array array = {"model", &source, 1};
     struct ckpt *ckpt;
-    assert_int_equal(ckpt_save(lock, &other, &part, 1, 3, NULL, path, sizeof(path)), ST_OK);
+    assert_int_equal(ckpt_save(lock, &other, &array, 1, 3, NULL, path, sizeof(path)), ST_OK);
     assert_int_equal(ckpt_open(path, NULL, &ckpt), ST_OK);
     assert_true(ckpt_meta(ckpt)->seed == 7);
     ckpt_close(ckpt);
@@ -240,9 +240,9 @@ TEST_WITH(test_bad_meta, setup, teardown)
 {
     struct ckpt_meta meta = sample_meta(1);
     struct safetensors_source source = {"x", DTYPE_F32, 1, {1}, .data = &(float){1}};
-    struct ckpt_part part = {"model", &source, 1};
+    struct ckpt_array array = {"model", &source, 1};
     text_copy(meta.model_json, sizeof(meta.model_json), "[1]");
-    assert_int_equal(ckpt_save(lock, &meta, &part, 1, 3, NULL, path, sizeof(path)), ST_BAD_DATA);
+    assert_int_equal(ckpt_save(lock, &meta, &array, 1, 3, NULL, path, sizeof(path)), ST_BAD_DATA);
     harness_assert_message("not a JSON object");
     assert_int_equal(harness_entries(dir) - 1 /* .lock */, 0);
 }

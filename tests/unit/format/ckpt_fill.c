@@ -1,5 +1,5 @@
 /* ckpt_fill — contents arrive in the memory of their tensors, and only if every byte is right;
- * a byte changed anywhere is found, also in parts that are not wanted. */
+ * a byte changed anywhere is found, also in arrays that are not wanted. */
 #include "harness.h"
 
 #include "ckpt_sample.h"
@@ -8,13 +8,13 @@
 #define ELEMS 1500000
 
 static char dir[FILE_PATH_MAX], path[FILE_PATH_MAX];
-static float *target[SAMPLE_PARTS][2];
+static float *target[SAMPLE_ARRAYS][2];
 
-static void *find_target(void *arg, const char *part, const struct safetensors_entry *entry)
+static void *find_target(void *arg, const char *array, const struct safetensors_entry *entry)
 {
     int wanted = *(const int *)arg;
     for (int p = 0; p < wanted; p++)
-        if (strcmp(part, sample_part_name[p]) == 0)
+        if (strcmp(array, sample_array_name[p]) == 0)
             return target[p][strcmp(entry->name, "bias") == 0];
     return NULL;
 }
@@ -22,7 +22,7 @@ static void *find_target(void *arg, const char *part, const struct safetensors_e
 static int setup(void **state)
 {
     struct ckpt_lock *lock;
-    for (int p = 0; p < SAMPLE_PARTS; p++) {
+    for (int p = 0; p < SAMPLE_ARRAYS; p++) {
         target[p][0] = calloc(ELEMS, sizeof(float));
         target[p][1] = calloc(4, sizeof(float));
     }
@@ -38,7 +38,7 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    for (int p = 0; p < SAMPLE_PARTS; p++) {
+    for (int p = 0; p < SAMPLE_ARRAYS; p++) {
         free(target[p][0]);
         free(target[p][1]);
     }
@@ -60,7 +60,7 @@ static enum status fill(int64_t below, int wanted)
 TEST(test_values)
 {
     assert_int_equal(fill(INT64_MAX, 2), ST_OK);
-    for (int p = 0; p < SAMPLE_PARTS; p++) {
+    for (int p = 0; p < SAMPLE_ARRAYS; p++) {
         for (int i = 0; i < ELEMS; i++)
             assert_true(target[p][0][i] == (p < 2 ? sample_value(5, p, i % 64) : 0));
         for (int i = 0; i < 4; i++)
@@ -74,10 +74,10 @@ TEST(test_values)
 }
 
 /* flip — changes one byte of a file, or restores it. */
-static void flip(const char *part, int64_t at)
+static void flip(const char *array, int64_t at)
 {
     char name[FILE_PATH_MAX], byte;
-    text_format(name, sizeof(name), "%s/%s.safetensors", path, part);
+    text_format(name, sizeof(name), "%s/%s.safetensors", path, array);
     int fd = open(name, O_RDWR);
     assert_true(fd >= 0);
     assert_int_equal(pread(fd, &byte, 1, at), 1);
@@ -88,15 +88,15 @@ static void flip(const char *part, int64_t at)
 
 TEST(test_damage)
 {
-    const int64_t end = (int64_t)ELEMS * 4; /* in the last piece */
+    const int64_t end = (int64_t)ELEMS * 4; /* in the last chunk */
     const int64_t spots[] = {200, 4096, 2 << 20, (2 << 20) - 1, 5000001, end};
-    for (int p = 0; p < SAMPLE_PARTS; p++)
+    for (int p = 0; p < SAMPLE_ARRAYS; p++)
         for (size_t i = 0; i < sizeof(spots) / sizeof(spots[0]); i++) {
-            flip(sample_part_name[p], spots[i]);
+            flip(sample_array_name[p], spots[i]);
             assert_int_equal(fill(INT64_MAX, 1), ST_BAD_DATA);
             assert_non_null(strstr(status_message(), "damaged"));
-            assert_non_null(strstr(status_message(), sample_part_name[p]));
-            flip(sample_part_name[p], spots[i]);
+            assert_non_null(strstr(status_message(), sample_array_name[p]));
+            flip(sample_array_name[p], spots[i]);
         }
     assert_int_equal(fill(INT64_MAX, 3), ST_OK);
 }

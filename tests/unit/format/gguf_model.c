@@ -207,7 +207,7 @@ TEST(test_freqs)
     refuse(s, "rope_freqs.weight has 8 numbers");
 }
 
-/* read_all — a parameter in pieces of `most` elements. */
+/* read_all — a parameter in chunks of `most` elements. */
 static void read_all(const struct gguf_entry *e, int64_t most, float *out)
 {
     for (int64_t first = 0, n; first < e->elems; first += n) {
@@ -219,15 +219,15 @@ static void read_all(const struct gguf_entry *e, int64_t most, float *out)
 static void assert_reads(const struct gguf_model *model, const char *name, int dims_n,
                          const int64_t *dim, const float *want, int64_t n)
 {
-    static const int64_t pieces[] = {1, 7, 32, 100, 1 << 20};
+    static const int64_t chunks[] = {1, 7, 32, 100, 1 << 20};
     struct gguf_entry e;
     float got[8192];
     if (gguf_model_tensor(model, name, dims_n, dim, &e) != ST_OK)
         fail_msg("%s", status_message());
     assert_int_equal(e.elems, n);
-    for (size_t i = 0; i < sizeof(pieces) / sizeof(pieces[0]); i++) {
+    for (size_t i = 0; i < sizeof(chunks) / sizeof(chunks[0]); i++) {
         memset(got, 0xff, sizeof(got));
-        read_all(&e, pieces[i], got);
+        read_all(&e, chunks[i], got);
         assert_memory_equal(got, want, (size_t)n * sizeof(float));
     }
 }
@@ -275,8 +275,8 @@ TEST(test_pairs)
     free(bytes);
 }
 
-/* (head, part, i) becomes (part, head, i), of weights and biases */
-TEST(test_parts)
+/* (head, kind, i) becomes (kind, head, i), of weights and biases */
+TEST(test_qkv)
 {
     float w[3 * C * C], w_file[3 * C * C], b[3 * C], b_file[3 * C];
     for (int i = 0; i < 3 * C * C; i++)
@@ -284,9 +284,9 @@ TEST(test_parts)
     for (int i = 0; i < 3 * C; i++)
         b[i] = (float)-i;
     for (int h = 0; h < H; h++)
-        for (int part = 0; part < 3; part++)
+        for (int kind = 0; kind < 3; kind++)
             for (int i = 0; i < D; i++) {
-                int from = (h * 3 + part) * D + i, to = (part * H + h) * D + i;
+                int from = (h * 3 + kind) * D + i, to = (kind * H + h) * D + i;
                 memcpy(w_file + to * C, w + from * C, C * sizeof(float));
                 b_file[to] = b[from];
             }
@@ -341,7 +341,7 @@ TEST(test_turned)
     }
 }
 
-/* Each type against its definition, in pieces that begin inside a block. */
+/* Each type against its definition, in chunks that begin inside a block. */
 TEST(test_types)
 {
     static const struct {

@@ -23,7 +23,7 @@ static int setup(void **state)
 
 static enum status save(const char *to)
 {
-    return hf_save(to, source, 1, file, 2, HF_SAVE_PART_BYTES);
+    return hf_save(to, source, 1, file, 2, HF_SAVE_FILE_BYTES_MAX);
 }
 
 static void assert_whole(const char *to)
@@ -110,7 +110,7 @@ TEST_WITH(test_no_room, setup, NULL)
         struct rlimit limit = {100000, 100000};
         signal(SIGXFSZ, SIG_IGN);
         setrlimit(RLIMIT_FSIZE, &limit);
-        _exit(hf_save(target, &large, 1, file, 2, HF_SAVE_PART_BYTES) == ST_STORE &&
+        _exit(hf_save(target, &large, 1, file, 2, HF_SAVE_FILE_BYTES_MAX) == ST_STORE &&
                       strstr(status_message(), "model.safetensors")
                   ? 0
                   : 1);
@@ -153,7 +153,7 @@ TEST_WITH(test_left_behind, setup, NULL)
 
 /* Above the limit several files and an index, which hf_open reads back; a tensor above the limit
  * has a file of its own. */
-TEST_WITH(test_parts, setup, NULL)
+TEST_WITH(test_weight_files, setup, NULL)
 {
     static const float a[16] = {1, 2}, b[4] = {3}, c[4] = {4}, d[3] = {5};
     static const struct safetensors_source many[] = {
@@ -163,8 +163,8 @@ TEST_WITH(test_parts, setup, NULL)
         {"transformer.h.0.ln_1.bias", DTYPE_F32, 1, {3}, .data = d},
     };
     static const struct {
-        int64_t part_bytes;
-        int parts_n;
+        int64_t file_bytes_max;
+        int weight_files_n;
     } list[] = {{1 << 20, 1}, {108, 1}, {107, 2}, {32, 3}, {27, 4}, {1, 4}};
     const struct hf_config config = {.arch = HF_ARCH_GPT2, .is_tied = true};
     for (size_t i = 0; i < sizeof(list) / sizeof(list[0]); i++) {
@@ -172,12 +172,12 @@ TEST_WITH(test_parts, setup, NULL)
         struct hf_model *hf;
         const struct safetensors_entry *entry;
         text_format(target, sizeof(target), "%s/to%zu", dir, i);
-        assert_int_equal(hf_save(target, many, 4, file, 2, list[i].part_bytes), ST_OK);
+        assert_int_equal(hf_save(target, many, 4, file, 2, list[i].file_bytes_max), ST_OK);
         text_format(path, sizeof(path), "%s/model.safetensors", target);
-        assert_int_equal(file_exists(path), list[i].parts_n == 1);
+        assert_int_equal(file_exists(path), list[i].weight_files_n == 1);
         text_format(path, sizeof(path), "%s/model-%05d-of-%05d.safetensors", target,
-                    list[i].parts_n, list[i].parts_n);
-        assert_int_equal(file_exists(path), list[i].parts_n > 1);
+                    list[i].weight_files_n, list[i].weight_files_n);
+        assert_int_equal(file_exists(path), list[i].weight_files_n > 1);
         assert_int_equal(hf_open(target, &config, &hf), ST_OK);
         assert_int_equal(hf_tensor(hf, "wte.weight", 2, (int64_t[]){4, 4}, &entry), ST_OK);
         assert_memory_equal(entry->data, a, sizeof(a));

@@ -65,7 +65,7 @@ TEST(test_same_as_folder)
             llmc_to_f32(&entry, 0, entry.elems, b);
             for (int64_t k = 0; k < entry.elems; k++)
                 assert_float_equal(a[k], b[k], half ? 0.004 * (a[k] < 0 ? -a[k] : a[k]) : 0);
-            for (int64_t k = 0; k < entry.elems; k += 7) /* in odd pieces */
+            for (int64_t k = 0; k < entry.elems; k += 7) /* in odd runs */
                 llmc_to_f32(&entry, k, entry.elems - k < 7 ? entry.elems - k : 7, c + k);
             assert_memory_equal(b, c, (size_t)entry.elems * sizeof(float));
         }

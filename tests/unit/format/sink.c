@@ -18,7 +18,7 @@ static void told(void *arg, int64_t bytes)
     told_bytes += bytes;
 }
 
-static void write_one(const char *data, int64_t n, int64_t piece)
+static void write_one(const char *data, int64_t n, int64_t chunk)
 {
     struct heartbeat heartbeat = {told, NULL};
     struct sink *sink;
@@ -29,8 +29,8 @@ static void write_one(const char *data, int64_t n, int64_t piece)
     unlink(path);
     told_bytes = 0;
     assert_int_equal(sink_open(path, n, &heartbeat, &sink), ST_OK);
-    for (int64_t at = 0; at < n; at += piece)
-        assert_int_equal(sink_add(sink, data + at, n - at < piece ? n - at : piece), ST_OK);
+    for (int64_t at = 0; at < n; at += chunk)
+        assert_int_equal(sink_add(sink, data + at, n - at < chunk ? n - at : chunk), ST_OK);
     assert_int_equal(sink_end(sink, &hash, &bytes), ST_OK);
     assert_int_equal(sink_close(sink), ST_OK);
     assert_int_equal(bytes, n);

@@ -324,7 +324,7 @@ static void check_sums(struct kt_device *d, const struct summed *s, const struct
 }
 
 /* Spans of every length up to two vectors of the widest level, at every alignment; and one of more
- * parts than threads. */
+ * ranges than threads. */
 TEST(sums_of_bits)
 {
     struct optim_span spans[64];

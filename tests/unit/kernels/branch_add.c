@@ -1,5 +1,5 @@
 /* The end of a branch: fast against plain, with and without bias and dropout, in place of either
- * input; the same sum as the epilogue of a product; parts of the rows draw the numbers of the
+ * input; the same sum as the epilogue of a product; ranges of the rows draw the numbers of the
  * whole. */
 #include "kernels/kernel_test.h"
 
@@ -76,20 +76,20 @@ TEST(it_is_the_end_of_a_product)
 }
 
 /* Rows [first, first + n) with their offset are those rows of one call over all. */
-TEST(parts_draw_the_numbers_of_the_whole)
+TEST(ranges_draw_the_numbers_of_the_whole)
 {
-    const int64_t n = 10, c = 37, parts[] = {0, 3, 10};
+    const int64_t n = 10, c = 37, bounds[] = {0, 3, 10};
     float *x = kt_floats(n * c, KT_RANDOM, 1), *b = kt_floats(c, KT_RANDOM, 2),
           *residual = kt_floats(n * c, KT_RANDOM, 3), whole[370], got[370];
     for (struct kt_device *d = kt_after(-1, 2); d; d = kt_after(d->level, 2)) {
         struct input in = {n, c, x, b, residual, kt_dropout(0.3f), APART};
         kt_ok(run(dev_op(d->dev), d->stream, &in, (float *[KT_OUTS]){whole}));
         for (int i = 0; i < 2; i++) {
-            int64_t at = parts[i] * c;
-            struct input part = {parts[i + 1] - parts[i], c,    x + at, b, residual + at,
-                                 kt_dropout(0.3f),        APART};
-            part.d.offset += (uint64_t)at;
-            kt_ok(run(dev_op(d->dev), d->stream, &part, (float *[KT_OUTS]){got + at}));
+            int64_t at = bounds[i] * c;
+            struct input range = {bounds[i + 1] - bounds[i], c,    x + at, b, residual + at,
+                                  kt_dropout(0.3f),          APART};
+            range.d.offset += (uint64_t)at;
+            kt_ok(run(dev_op(d->dev), d->stream, &range, (float *[KT_OUTS]){got + at}));
         }
         assert_memory_equal(got, whole, sizeof whole);
     }

@@ -84,10 +84,10 @@ TEST_WITH(rows_are_copied, begin, end)
 TEST(there_and_back)
 {
     const int64_t n = 37, wide = 24, first = 8, c = 16;
-    float *x = kt_floats(n * wide, KT_RANDOM, 1), part[37 * 16], back[37 * 24];
+    float *x = kt_floats(n * wide, KT_RANDOM, 1), block[37 * 16], back[37 * 24];
     for (struct kt_device *d = kt_after(-1, 2); d; d = kt_after(d->level, 2)) {
-        struct copy_2d out = {kt_f32(part), tensor_at(kt_f32(x), first), n, c, c, wide},
-                       in = {tensor_at(kt_f32(back), first), kt_f32(part), n, c, wide, c};
+        struct copy_2d out = {kt_f32(block), tensor_at(kt_f32(x), first), n, c, c, wide},
+                       in = {tensor_at(kt_f32(back), first), kt_f32(block), n, c, wide, c};
         memcpy(back, x, sizeof back);
         for (int64_t i = 0; i < n; i++)
             memset(back + i * wide + first, 0, (size_t)c * sizeof *back);

@@ -8,7 +8,7 @@ struct input {
     float *wte, *wpe, *dx;
     struct dropout d;
     bool accumulate, without_positions;
-    int64_t first, rows; /* the part of the vocabulary that the tables have; rows 0: all */
+    int64_t first, rows; /* the shard of the vocabulary that the tables have; rows 0: all */
 };
 
 static struct input input_new(int64_t b, int64_t t, int64_t c, int64_t v, float p)
@@ -124,9 +124,9 @@ TEST(backward_is_the_adjoint)
     }
 }
 
-/* Parts of a vocabulary: the sum of their outputs is the whole's, and the rows of their gradients
- * are the whole's, bit for bit. One part has no token at all; a token may have no row (-1). */
-static void parts_make_the_whole(const struct kt_device *d, float p)
+/* Shards of a vocabulary: the sum of their outputs is the whole's, and the rows of their gradients
+ * are the whole's, bit for bit. One shard has no token at all; a token may have no row (-1). */
+static void shards_make_the_whole(const struct kt_device *d, float p)
 {
     static const int64_t firsts[] = {0, 3, 4, 11, 13};
     const int64_t c = 12, v = 13;
@@ -165,7 +165,7 @@ TEST(own_rows_of_the_vocabulary)
 {
     for (int level = 0; level < CPU_ISA_N; level++)
         for (int form = 0; form < 2 && kt_device(level, 2)->dev; form++)
-            parts_make_the_whole(kt_device(level, 2), form ? 0.25f : 0);
+            shards_make_the_whole(kt_device(level, 2), form ? 0.25f : 0);
     for (int form = 0; form < 4; form++) { /* tokens below, in and above the rows, and -1 */
         struct input in = input_new(3, 20, 130, 50, form & 1 ? 0.2f : 0);
         in.without_positions = form & 2;

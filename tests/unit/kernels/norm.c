@@ -155,7 +155,7 @@ TEST(statistics_may_be_left_out)
     input_free(&in);
 }
 
-/* The residual passes the gradient of y on: its part of the loss is x itself. */
+/* The residual passes the gradient of y on: its term of the loss is x itself. */
 static double loss_of(void *arg)
 {
     struct input *in = arg;

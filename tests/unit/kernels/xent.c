@@ -1,5 +1,5 @@
 /* Cross-entropy of both heads: fast against plain, ignored targets, extreme logits, and gradients
- * against finite differences. A vocabulary in parts gives what the whole gives. */
+ * against finite differences. A vocabulary in shards gives what the whole gives. */
 #include "kernels/kernel_test.h"
 
 struct input {
@@ -94,50 +94,51 @@ TEST(gradient_matches_finite_differences)
     kt_free(logits);
 }
 
-/* ---- a vocabulary in parts ---- */
+/* ---- a vocabulary in shards ---- */
 
-#define PARTS_MOST 3
+#define SHARDS_MOST 3
 
-struct parts {
-    int64_t n, v, pad, parts, stats_stride;
+struct shards {
+    int64_t n, v, pad, shards, stats_stride;
     const float *logits; /* (n, v) of the whole vocabulary */
     const int32_t *targets;
     bool want_grad;
     float cap;
 };
 
-static int64_t part_first(const struct parts *in, int64_t i) { return in->v * i / in->parts; }
+static int64_t shard_first(const struct shards *in, int64_t i) { return in->v * i / in->shards; }
 
-/* The own columns of part i, in rows with `pad` elements more. */
-static float *part_logits(const struct parts *in, int64_t i)
+/* The own columns of shard i, in rows with `pad` elements more. */
+static float *shard_logits(const struct shards *in, int64_t i)
 {
-    int64_t first = part_first(in, i), v_n = part_first(in, i + 1) - first, stride = v_n + in->pad;
+    int64_t first = shard_first(in, i), v_n = shard_first(in, i + 1) - first,
+            stride = v_n + in->pad;
     float *x = kt_floats(in->n * stride, KT_ONES, 0);
     for (int64_t n = 0; n < in->n; n++)
         memcpy(x + n * stride, in->logits + n * in->v + first, (size_t)v_n * sizeof *x);
     return x;
 }
 
-/* out[0]: gradients of all parts, put together as (n, v); out[1], out[2]: the losses that the first
- * and the last part have; out[3]: stats. */
-static enum status run_parts(const struct op_table *op, struct stream *s, void *arg,
-                             float *out[KT_OUTS])
+/* out[0]: gradients of all shards, put together as (n, v); out[1], out[2]: the losses that the
+ * first and the last shard have; out[3]: stats. */
+static enum status run_shards(const struct op_table *op, struct stream *s, void *arg,
+                              float *out[KT_OUTS])
 {
-    const struct parts *in = arg;
-    float *x[PARTS_MOST];
-    for (int64_t i = 0; i < in->parts; i++) {
-        int64_t first = part_first(in, i), v_n = part_first(in, i + 1) - first;
-        x[i] = part_logits(in, i);
-        TRY(op->xent_part(s, &(struct xent_part){.stats = kt_f32(out[3] + i * in->stats_stride),
-                                                 .logits = kt_f32(x[i]),
-                                                 .targets = kt_i32(in->targets),
-                                                 .n = in->n,
-                                                 .v_first = first,
-                                                 .v_n = v_n,
-                                                 .stride = v_n + in->pad}));
+    const struct shards *in = arg;
+    float *x[SHARDS_MOST];
+    for (int64_t i = 0; i < in->shards; i++) {
+        int64_t first = shard_first(in, i), v_n = shard_first(in, i + 1) - first;
+        x[i] = shard_logits(in, i);
+        TRY(op->xent_shard(s, &(struct xent_shard){.stats = kt_f32(out[3] + i * in->stats_stride),
+                                                   .logits = kt_f32(x[i]),
+                                                   .targets = kt_i32(in->targets),
+                                                   .n = in->n,
+                                                   .v_first = first,
+                                                   .v_n = v_n,
+                                                   .stride = v_n + in->pad}));
     }
-    for (int64_t i = 0; i < in->parts; i++) {
-        int64_t first = part_first(in, i), v_n = part_first(in, i + 1) - first;
+    for (int64_t i = 0; i < in->shards; i++) {
+        int64_t first = shard_first(in, i), v_n = shard_first(in, i + 1) - first;
         TRY(op->xent_join(s, &(struct xent_join){.logits = kt_f32(x[i]),
                                                  .losses = kt_f32(out[i == 0 ? 1 : 2]),
                                                  .stats = kt_f32(out[3]),
@@ -146,7 +147,7 @@ static enum status run_parts(const struct op_table *op, struct stream *s, void *
                                                  .v_first = first,
                                                  .v_n = v_n,
                                                  .stride = v_n + in->pad,
-                                                 .parts = in->parts,
+                                                 .shards = in->shards,
                                                  .stats_stride = in->stats_stride,
                                                  .scale = 0.125f,
                                                  .want_grad = in->want_grad,
@@ -163,21 +164,21 @@ static enum status run_parts(const struct op_table *op, struct stream *s, void *
 }
 
 /* One level against xent over the whole vocabulary. */
-static void check_whole(const struct parts *in, const struct kt_device *d)
+static void check_whole(const struct shards *in, const struct kt_device *d)
 {
     int64_t elems = in->n * in->v;
     float *logits = kt_floats(elems, KT_ONES, 0), *losses = kt_floats(in->n, KT_ONES, 0),
           *got[KT_OUTS] = {kt_floats(elems, KT_ONES, 0), kt_floats(in->n, KT_ONES, 0),
                            kt_floats(in->n, KT_ONES, 0),
-                           kt_floats(in->parts * in->stats_stride, KT_ONES, 0)};
+                           kt_floats(in->shards * in->stats_stride, KT_ONES, 0)};
     memcpy(logits, in->logits, (size_t)elems * sizeof *logits);
     struct input whole = {in->n, in->v, in->v, in->targets, in->want_grad, in->cap};
     kt_ok(run(dev_op(kt_plain()->dev), kt_plain()->stream, &whole,
               (float *[KT_OUTS]){logits, losses}));
-    kt_ok(run_parts(dev_op(d->dev), d->stream, (void *)(uintptr_t)in, got));
+    kt_ok(run_shards(dev_op(d->dev), d->stream, (void *)(uintptr_t)in, got));
     assert_true(kt_nmse(got[0], logits, elems) <= 1e-12);
     assert_true(kt_nmse(got[1], losses, in->n) <= 1e-12);
-    if (in->parts > 1)
+    if (in->shards > 1)
         assert_memory_equal(got[1], got[2], (size_t)in->n * sizeof(float));
     for (int i = 0; i < KT_OUTS; i++)
         kt_free(got[i]);
@@ -185,22 +186,22 @@ static void check_whole(const struct parts *in, const struct kt_device *d)
     kt_free(losses);
 }
 
-static void check_parts(int64_t n, int64_t v, int64_t pad, float gain)
+static void check_shards(int64_t n, int64_t v, int64_t pad, float gain)
 {
     float *logits = kt_floats(n * v, KT_RANDOM, 5), *losses = kt_floats(n, KT_ONES, 0);
     int32_t *targets = targets_new(n, v);
     for (int64_t i = 0; i < n * v; i++)
         logits[i] *= gain;
-    for (int form = 0; form < 3 * PARTS_MOST; form++) {
-        int64_t parts = form / 3 + 1, step = 3 * n + (form == 4 ? 13 : 0);
+    for (int form = 0; form < 3 * SHARDS_MOST; form++) {
+        int64_t shards = form / 3 + 1, step = 3 * n + (form == 4 ? 13 : 0);
         float cap = form % 3 > 1 ? 4 * gain : 0;
-        struct parts in = {n, v, pad, parts, step, logits, targets, form % 3 > 0, cap};
-        float *stats = kt_floats(parts * step, KT_ONES, 0);
-        kt_check(&(struct kt_case){"xent in parts",
-                                   run_parts,
+        struct shards in = {n, v, pad, shards, step, logits, targets, form % 3 > 0, cap};
+        float *stats = kt_floats(shards * step, KT_ONES, 0);
+        kt_check(&(struct kt_case){"xent in shards",
+                                   run_shards,
                                    &in,
                                    {logits, losses, losses, stats},
-                                   {n * v, n, n, parts * step},
+                                   {n * v, n, n, shards * step},
                                    1e-12});
         for (int level = 0; level < CPU_ISA_N; level++)
             if (kt_device(level, 2)->dev)
@@ -212,18 +213,18 @@ static void check_parts(int64_t n, int64_t v, int64_t pad, float gain)
     kt_free(losses);
 }
 
-TEST(parts_give_what_the_whole_gives)
+TEST(shards_give_what_the_whole_gives)
 {
     static const int64_t shapes[][3] = {
         {1, 3, 0}, {7, 33, 0}, {5, 1024, 8}, {6, 1531, 7}, {3, 50257, 47}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-        check_parts(shapes[i][0], shapes[i][1], shapes[i][2], 3);
-    check_parts(9, 3000, 0, 1e4f);
-    check_parts(9, 3000, 0, 1e-20f);
+        check_shards(shapes[i][0], shapes[i][1], shapes[i][2], 3);
+    check_shards(9, 3000, 0, 1e4f);
+    check_shards(9, 3000, 0, 1e-20f);
 }
 
-/* Of a row, one part may be all -inf (what cannot be chosen), one may be not a number. */
-TEST(extreme_parts)
+/* Of a row, one shard may be all -inf (what cannot be chosen), one may be not a number. */
+TEST(extreme_shards)
 {
     for (struct kt_device *d = kt_after(-1, 2); d; d = kt_after(d->level, 2)) {
         float x[3][900], grad[3][900], losses[2][3], stats[27];
@@ -231,9 +232,9 @@ TEST(extreme_parts)
         for (int i = 0; i < 900; i++)
             x[0][i] = -1e4f, x[1][i] = -INFINITY, x[2][i] = 1;
         x[0][0] = 1e4f, x[1][899] = 0, x[1][3] = 0, x[2][700] = NAN;
-        struct parts in = {3, 900, 0, 3, 9, x[0], targets, true, 0};
-        kt_ok(run_parts(dev_op(d->dev), d->stream, &in,
-                        (float *[KT_OUTS]){grad[0], losses[0], losses[1], stats}));
+        struct shards in = {3, 900, 0, 3, 9, x[0], targets, true, 0};
+        kt_ok(run_shards(dev_op(d->dev), d->stream, &in,
+                         (float *[KT_OUTS]){grad[0], losses[0], losses[1], stats}));
         assert_true(losses[0][0] == 0 && grad[0][0] == 0 && grad[0][899] == 0);
         assert_true(fabs(losses[0][1] - log(2)) < 1e-6 && fabs(grad[1][3] * 8 - 0.5) < 1e-6 &&
                     fabs(grad[1][899] * 8 + 0.5) < 1e-6);

@@ -4,8 +4,8 @@
 #define PASSES_T 16
 #include "mesh/passes.h"
 
-/* Each rank has its part of what is kept. What is scratch grows by keys and values of whole samples
- * alone, twice. */
+/* Each rank has its share of what is kept. What is scratch grows by keys and values of whole
+ * samples alone, twice. */
 static void check_memory(const struct passes *got, const struct passes *want)
 {
     double kept = (double)got->acts_bytes * got->context / (double)want->acts_bytes;
@@ -94,11 +94,11 @@ TEST(test_fast_kernels)
     is_fast = false;
 }
 
-/* Samples that are not equal runs, or parts too small to exchange. */
+/* Samples that are not equal runs, or shares too small to exchange. */
 TEST(test_refused)
 {
     struct model_dims whole = dims_of(MODEL_ARCH_GPT2, 0), dims;
-    struct model_shard part = {.context_ranks = 4};
+    struct model_shard rank = {.context_ranks = 4};
     struct arena acts, scratch;
     struct model_acts *plan = NULL;
     int64_t t;
@@ -107,7 +107,7 @@ TEST(test_refused)
     assert_int_equal(model_shard_tokens(24, 4, &t), ST_OK);
     assert_int_equal(t, 6);
     whole.task = MODEL_TASK_QA;
-    assert_int_equal(model_shard_dims(&whole, &part, &dims), ST_OK);
+    assert_int_equal(model_shard_dims(&whole, &rank, &dims), ST_OK);
     arena_init(&acts, "acts", NULL, 0);
     arena_init(&scratch, "scratch", NULL, 0);
     assert_int_equal(model_plan(&dims, 1, 4, (struct model_recomputed){0}, true, DTYPE_F32, &acts,
@@ -117,22 +117,22 @@ TEST(test_refused)
 }
 
 /* The runs cover the positions, and the pairs of a query and a key that it sees are as many for
- * each part. */
+ * each rank. */
 TEST(test_runs)
 {
-    for (int parts = 1; parts <= 8; parts++) {
+    for (int ranks = 1; ranks <= 8; ranks++) {
         int64_t seen[2 * 8 * 3] = {0}, pairs[8] = {0};
-        for (int part = 0; part < parts; part++) {
-            struct attention_runs own = model_shard_runs(part, parts, 2 * parts * 3);
+        for (int rank = 0; rank < ranks; rank++) {
+            struct attention_runs own = model_shard_runs(rank, ranks, 2 * ranks * 3);
             for (int64_t row = 0; row < attention_rows(&own, 0); row++) {
                 seen[attention_position(&own, row)]++;
-                pairs[part] += attention_position(&own, row) + 1;
+                pairs[rank] += attention_position(&own, row) + 1;
             }
         }
-        for (int i = 0; i < 2 * parts * 3; i++)
+        for (int i = 0; i < 2 * ranks * 3; i++)
             assert_int_equal(seen[i], 1);
-        for (int part = 1; part < parts; part++)
-            assert_int_equal(pairs[part], pairs[0]);
+        for (int rank = 1; rank < ranks; rank++)
+            assert_int_equal(pairs[rank], pairs[0]);
     }
 }
 

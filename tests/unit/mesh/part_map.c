@@ -69,7 +69,7 @@ static void open_model(struct model *m, const struct model_dims *dims, int tenso
     for (int i = 0; i < m->parts_n; i++) {
         struct model_shard part = {.tensor_rank = i % tensor, .tensor_ranks = tensor};
         if (stages > 1)
-            pipe_split_part(first, stages, chunks, i / tensor, &part);
+            pipe_split_shard(first, stages, chunks, i / tensor, &part);
         open_part(m, dims, i, &part);
     }
     part_map_init(&m->whole, m->parts_n, &m->map);

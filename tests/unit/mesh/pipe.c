@@ -165,7 +165,7 @@ static void run_op(int stage, struct pipe_op op)
     trial.end[stage][op_number(trial.pipe, op)] = trial.now[stage];
 }
 
-/* add_embed — in the order of micro-batches, after the head's part. false: it waits. */
+/* add_embed — in the order of micro-batches, after the head's term. false: it waits. */
 static bool add_embed(int stage, int micro)
 {
     const struct pipe_op head = {true, trial.pipe->chunks - 1, micro};

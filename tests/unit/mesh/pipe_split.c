@@ -5,14 +5,14 @@
 #include "base/rand.h"
 #include "mesh/pipe/split.h"
 
-enum { LAYERS_MAX = 9, PARTS_MAX = 8 };
+enum { LAYERS_MAX = 9, CHUNKS_MAX = 8 };
 
-static double most_of(const double *cost, int64_t layers, const int64_t *first, int parts)
+static double most_of(const double *cost, int64_t layers, const int64_t *first, int chunks_n)
 {
     double most = 0;
-    for (int part = 0; part < parts; part++) {
-        double load = (part == 0 ? cost[0] : 0) + (part == parts - 1 ? cost[layers + 1] : 0);
-        for (int64_t i = first[part]; i < first[part + 1]; i++)
+    for (int chunk = 0; chunk < chunks_n; chunk++) {
+        double load = (chunk == 0 ? cost[0] : 0) + (chunk == chunks_n - 1 ? cost[layers + 1] : 0);
+        for (int64_t i = first[chunk]; i < first[chunk + 1]; i++)
             load += cost[1 + i];
         most = load > most ? load : most;
     }
@@ -20,17 +20,17 @@ static double most_of(const double *cost, int64_t layers, const int64_t *first, 
 }
 
 /* The best of all splits, by trying them. */
-static double try_all(const double *cost, int64_t layers, int parts, int64_t *first, int part)
+static double try_all(const double *cost, int64_t layers, int chunks_n, int64_t *first, int chunk)
 {
     double best = 1e300;
-    if (part == parts) {
-        first[parts] = layers;
-        return first[parts - 1] < layers ? most_of(cost, layers, first, parts) : best;
+    if (chunk == chunks_n) {
+        first[chunks_n] = layers;
+        return first[chunks_n - 1] < layers ? most_of(cost, layers, first, chunks_n) : best;
     }
-    int64_t begin = part == 0 ? 0 : first[part - 1] + 1;
-    for (int64_t at = begin; at <= (part == 0 ? 0 : layers - 1); at++) {
-        first[part] = at;
-        double most = try_all(cost, layers, parts, first, part + 1);
+    int64_t begin = chunk == 0 ? 0 : first[chunk - 1] + 1;
+    for (int64_t at = begin; at <= (chunk == 0 ? 0 : layers - 1); at++) {
+        first[chunk] = at;
+        double most = try_all(cost, layers, chunks_n, first, chunk + 1);
         best = most < best ? most : best;
     }
     return best;
@@ -38,19 +38,19 @@ static double try_all(const double *cost, int64_t layers, int parts, int64_t *fi
 
 static void check_split(const double *cost, int64_t layers, int stages, int chunks)
 {
-    int parts = stages * chunks;
-    int64_t first[PARTS_MAX + 1], tried[PARTS_MAX + 1];
-    if (parts > layers) {
+    int chunks_n = stages * chunks;
+    int64_t first[CHUNKS_MAX + 1], tried[CHUNKS_MAX + 1];
+    if (chunks_n > layers) {
         assert_int_equal(pipe_split(cost, layers, stages, chunks, first), ST_BAD_SETTING);
         return;
     }
     assert_int_equal(pipe_split(cost, layers, stages, chunks, first), ST_OK);
     assert_int_equal(first[0], 0);
-    assert_int_equal(first[parts], layers);
-    for (int part = 0; part < parts; part++)
-        assert_true(first[part] < first[part + 1]);
-    double best = try_all(cost, layers, parts, tried, 0);
-    assert_true(most_of(cost, layers, first, parts) <= best * (1 + 1e-9));
+    assert_int_equal(first[chunks_n], layers);
+    for (int chunk = 0; chunk < chunks_n; chunk++)
+        assert_true(first[chunk] < first[chunk + 1]);
+    double best = try_all(cost, layers, chunks_n, tried, 0);
+    assert_true(most_of(cost, layers, first, chunks_n) <= best * (1 + 1e-9));
 }
 
 TEST(test_best)
@@ -61,7 +61,7 @@ TEST(test_best)
             for (int64_t i = 0; i < layers + 2; i++)
                 cost[i] = draw == 0 ? 1 : (double)(rand_u64(1, draw, (uint64_t)i) % 100 + 1);
             for (int stages = 1; stages <= 4; stages++)
-                for (int chunks = 1; stages * chunks <= PARTS_MAX; chunks++)
+                for (int chunks = 1; stages * chunks <= CHUNKS_MAX; chunks++)
                     check_split(cost, layers, stages, chunks);
         }
 }
@@ -102,19 +102,19 @@ TEST(test_costs)
     assert_true(again[1] == cost[1] + more && again[2] == cost[2]);
 }
 
-TEST(test_part)
+TEST(test_shard)
 {
     const int64_t first[7] = {0, 2, 4, 6, 8, 9, 10};
-    struct model_shard part = {.tensor_ranks = 2};
-    pipe_split_part(first, 3, 2, 1, &part);
-    assert_true(part.lacks_embed && part.lacks_head && part.tensor_ranks == 2);
-    assert_int_equal(part.chunks_n, 2);
-    assert_int_equal(part.chunk[0].first, 2);
-    assert_int_equal(part.chunk[0].n, 2);
-    assert_int_equal(part.chunk[1].first, 8);
-    assert_int_equal(part.chunk[1].n, 1);
-    pipe_split_part(first, 3, 2, 2, &part);
-    assert_true(part.lacks_embed && !part.lacks_head);
+    struct model_shard shard = {.tensor_ranks = 2};
+    pipe_split_shard(first, 3, 2, 1, &shard);
+    assert_true(shard.lacks_embed && shard.lacks_head && shard.tensor_ranks == 2);
+    assert_int_equal(shard.chunks_n, 2);
+    assert_int_equal(shard.chunk[0].first, 2);
+    assert_int_equal(shard.chunk[0].n, 2);
+    assert_int_equal(shard.chunk[1].first, 8);
+    assert_int_equal(shard.chunk[1].n, 1);
+    pipe_split_shard(first, 3, 2, 2, &shard);
+    assert_true(shard.lacks_embed && !shard.lacks_head);
 }
 
 HARNESS_RUN_ALL()

@@ -20,16 +20,16 @@ static uint64_t truth_from(int from, int first, int n)
                   : sum(truth_from(from, first, left), truth_from(from, first + left, n - left));
 }
 
-/* A rank adds up its shards, of which shard 0 is called `from`; its pieces come out. Returns how
+/* A rank adds up its shards, of which shard 0 is called `from`; its partials come out. Returns how
  * many. */
-static int pieces_of(const int *begin, int ranks, int rank, int from, uint64_t *out)
+static int partials_of(const int *begin, int ranks, int rank, int from, uint64_t *out)
 {
     struct shard_tree t;
     uint64_t slot[SLOTS_MAX] = {0};
     shard_tree_init(begin, ranks, rank, &t);
     assert_int_equal(t.shards_n, begin[rank + 1] - begin[rank]);
     assert_int_equal(t.slots_n, shard_tree_slots(begin, ranks, rank));
-    assert_true(t.slots_n <= SLOTS_MAX && t.pieces_n <= t.slots_n);
+    assert_true(t.slots_n <= SLOTS_MAX && t.partials_n <= t.slots_n);
     for (int i = 0; i < t.shards_n; i++) {
         assert_in_range(t.shard_slot[i], 0, t.slots_n - 1);
         slot[t.shard_slot[i]] = leaf(from + begin[rank] + i);
@@ -39,7 +39,7 @@ static int pieces_of(const int *begin, int ranks, int rank, int from, uint64_t *
         }
     }
     assert_int_equal(t.add_first[t.shards_n], t.adds_n);
-    int n = t.pieces_n;
+    int n = t.partials_n;
     memcpy(out, slot, (size_t)n * sizeof *slot);
     shard_tree_free(&t);
     shard_tree_free(&t);
@@ -48,19 +48,19 @@ static int pieces_of(const int *begin, int ranks, int rank, int from, uint64_t *
 
 static void check(const int *begin, int ranks)
 {
-    uint64_t piece[2 * SHARDS_MAX];
-    int count[SHARDS_MAX], all = 0, n = shard_tree_pieces(begin, ranks, count);
+    uint64_t partial[2 * SHARDS_MAX];
+    int count[SHARDS_MAX], all = 0, n = shard_tree_partials(begin, ranks, count);
     struct sum_tree_step join[SHARDS_MAX];
     for (int rank = 0; rank < ranks; rank++) {
-        int mine = pieces_of(begin, ranks, rank, 0, piece + all);
+        int mine = partials_of(begin, ranks, rank, 0, partial + all);
         assert_int_equal(mine, count[rank]);
         all += mine;
     }
     assert_int_equal(all, n);
     shard_tree_join(begin, ranks, 1, join);
     for (int i = 0; i < n - 1; i++)
-        piece[join[i].to] = sum(piece[join[i].to], piece[join[i].from]);
-    if (piece[0] != truth_from(0, 0, begin[ranks]))
+        partial[join[i].to] = sum(partial[join[i].to], partial[join[i].from]);
+    if (partial[0] != truth_from(0, 0, begin[ranks]))
         fail_msg("%d shards on %d ranks are added in another order", begin[ranks], ranks);
 }
 
@@ -87,23 +87,23 @@ TEST(same_tree_of_any_deal)
     }
 }
 
-static int pieces(int shards, int ranks)
+static int partials(int shards, int ranks)
 {
     int begin[SHARDS_MAX + 1];
     shard_tree_deal(shards, ranks, begin);
-    return shard_tree_pieces(begin, ranks, NULL);
+    return shard_tree_partials(begin, ranks, NULL);
 }
 
-/* Powers of two have one piece each, and few slots. */
+/* Powers of two have one partial each, and few slots. */
 TEST(powers_of_two)
 {
     int begin[SHARDS_MAX + 1];
     for (int ranks = 1; ranks <= 16; ranks *= 2) {
-        assert_int_equal(pieces(48, ranks), ranks);
+        assert_int_equal(partials(48, ranks), ranks);
         shard_tree_deal(16, ranks, begin);
         assert_int_equal(1 << (shard_tree_slots(begin, ranks, ranks - 1) - 1), 16 / ranks);
     }
-    assert_int_equal(pieces(12, 3), 7);
+    assert_int_equal(partials(12, 3), 7);
 }
 
 /* Every context has shards of its own: the tree of context c begins at shard c · SHARDS_MAX. */
@@ -121,17 +121,18 @@ TEST(same_tree_with_contexts)
         for (int shards = 1; shards <= 13; shards++)
             for (int groups = 1; groups <= shards; groups++) {
                 int begin[SHARDS_MAX + 1], all = 0;
-                uint64_t piece[CONTEXTS_MAX * 2 * SHARDS_MAX];
+                uint64_t partial[CONTEXTS_MAX * 2 * SHARDS_MAX];
                 struct sum_tree_step join[CONTEXTS_MAX * 2 * SHARDS_MAX];
                 shard_tree_deal(shards, groups, begin);
                 for (int group = 0; group < groups; group++)
                     for (int context = 0; context < contexts; context++)
-                        all += pieces_of(begin, groups, group, context * SHARDS_MAX, piece + all);
-                assert_int_equal(all, contexts * shard_tree_pieces(begin, groups, NULL));
+                        all +=
+                            partials_of(begin, groups, group, context * SHARDS_MAX, partial + all);
+                assert_int_equal(all, contexts * shard_tree_partials(begin, groups, NULL));
                 shard_tree_join(begin, groups, contexts, join);
                 for (int i = 0; i < all - 1; i++)
-                    piece[join[i].to] = sum(piece[join[i].to], piece[join[i].from]);
-                if (piece[0] != truth_contexts(shards, 0, contexts))
+                    partial[join[i].to] = sum(partial[join[i].to], partial[join[i].from]);
+                if (partial[0] != truth_contexts(shards, 0, contexts))
                     fail_msg("%d shards on %d x %d ranks are added in another order", shards,
                              groups, contexts);
             }
@@ -154,7 +155,7 @@ TEST(sums_of_the_comm)
 {
     assert_true(follows(1, 1, 1) && follows(8, 2, 2) && follows(8, 1, 4) && follows(48, 8, 2));
     assert_true(follows(3, 3, 1) && follows(3, 1, 3) && follows(6, 2, 3));
-    assert_false(follows(12, 3, 1));  /* several pieces of a rank */
+    assert_false(follows(12, 3, 1));  /* several partials of a rank */
     assert_false(follows(6, 6, 1));   /* 4 and 2, not 3 and 3 */
     assert_false(follows(6, 3, 2));   /* pairs first */
     assert_false(follows(12, 1, 12)); /* 8 and 4, not 6 and 6 */

@@ -152,9 +152,9 @@ static void check_stage(const struct form *form, int stage)
 static void check_scratch(const struct form *form)
 {
     struct step_config c = config_of(form);
-    struct model_shard part = {.tensor_ranks = form->tensor,
-                               .tensor_rank = form->tensor - 1,
-                               .context_ranks = form->context};
+    struct model_shard shard = {.tensor_ranks = form->tensor,
+                                .tensor_rank = form->tensor - 1,
+                                .context_ranks = form->context};
     struct sizes s = sizes_of(&c.dims, form->tensor, form->context, form->dtype);
     double rows = form->dtype == DTYPE_F32 && s.n > 512 ? 512 : s.n;
     struct model_dims dims;
@@ -162,7 +162,7 @@ static void check_scratch(const struct form *form)
     struct arena arena[2];
     arena_init(&arena[0], "acts", NULL, 0);
     arena_init(&arena[1], "scratch", NULL, 0);
-    assert_int_equal(model_shard_dims(&c.dims, &part, &dims), ST_OK);
+    assert_int_equal(model_shard_dims(&c.dims, &shard, &dims), ST_OK);
     assert_int_equal(model_plan(&dims, B, T / form->context, form->what, true, form->dtype,
                                 &arena[0], &arena[1], &plan),
                      ST_OK);

@@ -1,5 +1,5 @@
-/* model_shard — the parts of a model are the whole: names, offsets and initial values of all
- * architectures, for ranks of a tensor group and stages of a pipeline; which parts are refused. */
+/* model_shard — the shards of a model are the whole: names, offsets and initial values of all
+ * architectures, for ranks of a tensor group and stages of a pipeline; which shards are refused. */
 #include "model/model.h"
 
 #include "harness.h"
@@ -25,14 +25,14 @@ static struct model_dims dims_of(enum model_arch arch, int64_t kv_heads)
     return dims;
 }
 
-/* The whole model's initial values, those that its parts gave, and how often each was given. */
+/* The whole model's initial values, those that its shards gave, and how often each was given. */
 struct assembled {
     struct param_table t;
     float *want, *got;
     int *times;
 };
 
-/* Each run of a part's tensor to its range of the whole. */
+/* Each run of a shard's tensor to its range of the whole. */
 static void put_param(struct assembled *g, const struct param_table *t, int i)
 {
     const struct param *own = &t->param[i];
@@ -59,12 +59,12 @@ static void put_param(struct assembled *g, const struct param_table *t, int i)
     free(values), free(again);
 }
 
-static void put_part(struct assembled *g, const struct model_dims *whole,
-                     const struct model_shard *part)
+static void put_shard(struct assembled *g, const struct model_dims *whole,
+                      const struct model_shard *shard)
 {
     struct model_dims dims;
     struct param_table t;
-    assert_int_equal(model_shard_dims(whole, part, &dims), ST_OK);
+    assert_int_equal(model_shard_dims(whole, shard, &dims), ST_OK);
     assert_int_equal(model_ops(&dims)->describe(&dims, &t), ST_OK);
     assert_int_equal(t.units_n, dims.layers + 2);
     assert_int_equal(t.layers, LAYERS);
@@ -98,25 +98,25 @@ static void check_all(const struct assembled *g, const struct model_dims *whole,
                             (size_t)p->elems * sizeof(float));
         for (int64_t k = 0; k < p->elems; k++)
             if (g->times[p->offset + k] != times)
-                fail_msg("%s: element %lld is in %d parts, not %d", p->name, (long long)k,
+                fail_msg("%s: element %lld is in %d shards, not %d", p->name, (long long)k,
                          g->times[p->offset + k], times);
     }
 }
 
 /* chunks: of each stage; 0: there is one stage. */
-static struct model_shard part_of(int rank, int ranks, int stage, int stages, int chunks)
+static struct model_shard shard_of(int rank, int ranks, int stage, int stages, int chunks)
 {
-    struct model_shard part = {.tensor_rank = rank,
-                               .tensor_ranks = ranks,
-                               .lacks_embed = stage > 0,
-                               .lacks_head = stage + 1 < stages};
+    struct model_shard shard = {.tensor_rank = rank,
+                                .tensor_ranks = ranks,
+                                .lacks_embed = stage > 0,
+                                .lacks_head = stage + 1 < stages};
     for (int i = 0; i < chunks; i++) {
         int n = stages * chunks, at = i * stages + stage;
         int64_t first = LAYERS * at / n, end = LAYERS * (at + 1) / n;
-        part.chunk[part.chunks_n].first = first;
-        part.chunk[part.chunks_n++].n = end - first;
+        shard.chunk[shard.chunks_n].first = first;
+        shard.chunk[shard.chunks_n++].n = end - first;
     }
-    return part;
+    return shard;
 }
 
 static void check_split(const struct model_dims *whole, int ranks, int stages, int chunks)
@@ -136,8 +136,8 @@ static void check_split(const struct model_dims *whole, int ranks, int stages, i
     }
     for (int stage = 0; stage < stages; stage++)
         for (int rank = 0; rank < ranks; rank++) {
-            struct model_shard part = part_of(rank, ranks, stage, stages, chunks);
-            put_part(&g, whole, &part);
+            struct model_shard shard = shard_of(rank, ranks, stage, stages, chunks);
+            put_shard(&g, whole, &shard);
         }
     check_all(&g, whole, ranks, stages);
     param_table_free(&g.t);
@@ -156,7 +156,7 @@ static void check_splits(struct model_dims whole)
     }
 }
 
-TEST(test_parts_are_the_whole)
+TEST(test_shards_are_the_whole)
 {
     for (int arch = 0; arch < MODEL_ARCH_N; arch++)
         check_splits(dims_of((enum model_arch)arch, 0));
@@ -176,8 +176,8 @@ TEST(test_parts_are_the_whole)
 TEST(test_dims)
 {
     struct model_dims whole = dims_of(MODEL_ARCH_LLAMA, 2), d;
-    struct model_shard part = part_of(3, 4, 1, 2, 2);
-    assert_int_equal(model_shard_dims(&whole, &part, &d), ST_OK);
+    struct model_shard shard = shard_of(3, 4, 1, 2, 2);
+    assert_int_equal(model_shard_dims(&whole, &shard, &d), ST_OK);
     assert_int_equal(d.heads, 2);
     assert_int_equal(d.kv_heads, 1);
     assert_int_equal(d.head_dim, 10);
@@ -200,9 +200,9 @@ TEST(test_dims)
 TEST(test_shared)
 {
     struct model_dims whole = dims_of(MODEL_ARCH_QWEN3, 2), d;
-    struct model_shard part = part_of(2, 4, 0, 1, 0);
+    struct model_shard shard = shard_of(2, 4, 0, 1, 0);
     struct param_table t;
-    assert_int_equal(model_shard_dims(&whole, &part, &d), ST_OK);
+    assert_int_equal(model_shard_dims(&whole, &shard, &d), ST_OK);
     assert_int_equal(model_ops(&d)->describe(&d, &t), ST_OK);
     static const struct {
         const char *name;
@@ -241,9 +241,9 @@ TEST(test_biases_and_groups)
                 "layers.1.attention.query_key_value.bias", 1}};
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         struct model_dims whole = dims_of(row[i].arch, 0), d;
-        struct model_shard part = part_of(1, 2, 0, 1, 0);
+        struct model_shard shard = shard_of(1, 2, 0, 1, 0);
         struct param_table t;
-        assert_int_equal(model_shard_dims(&whole, &part, &d), ST_OK);
+        assert_int_equal(model_shard_dims(&whole, &shard, &d), ST_OK);
         assert_int_equal(model_ops(&d)->describe(&d, &t), ST_OK);
         const struct param *bias = param_find(&t, row[i].bias),
                            *fused = param_find(&t, row[i].fused);
@@ -265,8 +265,8 @@ TEST(test_stages)
     struct model_dims whole = dims_of(MODEL_ARCH_GPT2, 0), d;
     struct param_table t;
     for (int stage = 0; stage < 3; stage++) {
-        struct model_shard part = part_of(0, 1, stage, 3, 1);
-        assert_int_equal(model_shard_dims(&whole, &part, &d), ST_OK);
+        struct model_shard shard = shard_of(0, 1, stage, 3, 1);
+        assert_int_equal(model_shard_dims(&whole, &shard, &d), ST_OK);
         assert_int_equal(model_ops(&d)->describe(&d, &t), ST_OK);
         const struct param *wte = param_find(&t, "wte.weight");
         assert_int_equal(wte != NULL, stage != 1);
@@ -278,10 +278,10 @@ TEST(test_stages)
     }
 }
 
-static void refused(struct model_dims whole, struct model_shard part, const char *why)
+static void refused(struct model_dims whole, struct model_shard shard, const char *why)
 {
     struct model_dims out = {.layers = -7};
-    assert_int_equal(model_shard_dims(&whole, &part, &out), ST_BAD_SETTING);
+    assert_int_equal(model_shard_dims(&whole, &shard, &out), ST_BAD_SETTING);
     assert_non_null(strstr(status_message(), why));
     assert_int_equal(out.layers, -7);
 }
@@ -289,20 +289,20 @@ static void refused(struct model_dims whole, struct model_shard part, const char
 TEST(test_refusals)
 {
     struct model_dims whole = dims_of(MODEL_ARCH_LLAMA, 4);
-    refused(whole, part_of(0, 3, 0, 1, 0), "TP=3 does not divide HEADS=8");
-    refused(whole, part_of(0, 8, 0, 1, 0), "TP=8 does not divide FFN=44");
+    refused(whole, shard_of(0, 3, 0, 1, 0), "TP=3 does not divide HEADS=8");
+    refused(whole, shard_of(0, 8, 0, 1, 0), "TP=8 does not divide FFN=44");
     whole.heads = 6;
     whole.kv_heads = 3;
-    refused(whole, part_of(0, 2, 0, 1, 0), "TP=2 and KV_HEADS=3");
+    refused(whole, shard_of(0, 2, 0, 1, 0), "TP=2 and KV_HEADS=3");
     whole.vocab = 1;
     whole.heads = 4;
     whole.kv_heads = 1;
-    refused(whole, part_of(0, 4, 0, 1, 0), "TP=4 is more than VOCAB=1");
-    refused(whole, part_of(0, 1, 0, 6, 1), "with 0 layers from layer 0 on");
-    struct model_shard part = {.chunks_n = 2, .chunk = {{1, 2}, {2, 2}}};
-    refused(whole, part, "with 2 layers from layer 2 on");
-    part = (struct model_shard){.chunks_n = 1, .chunk = {{3, 3}}};
-    refused(whole, part, "with 3 layers from layer 3 on, in a model of LAYERS=5");
+    refused(whole, shard_of(0, 4, 0, 1, 0), "TP=4 is more than VOCAB=1");
+    refused(whole, shard_of(0, 1, 0, 6, 1), "with 0 layers from layer 0 on");
+    struct model_shard shard = {.chunks_n = 2, .chunk = {{1, 2}, {2, 2}}};
+    refused(whole, shard, "with 2 layers from layer 2 on");
+    shard = (struct model_shard){.chunks_n = 1, .chunk = {{3, 3}}};
+    refused(whole, shard, "with 3 layers from layer 3 on, in a model of LAYERS=5");
 }
 
 static void measure(const struct model_dims *dims, enum model_recompute way, size_t *acts,
@@ -329,10 +329,10 @@ TEST(test_memory_is_divided)
         for (int r = MODEL_RECOMPUTE_NONE; r < MODEL_RECOMPUTE_AUTO; r++)
             for (int ranks = 2; ranks <= 4; ranks += 2) {
                 struct model_dims whole, dims;
-                struct model_shard part = part_of(ranks - 1, ranks, 0, 1, 0);
+                struct model_shard shard = shard_of(ranks - 1, ranks, 0, 1, 0);
                 size_t want, got, scratch, own_scratch;
                 assert_true(model_preset(preset[i], &whole));
-                assert_int_equal(model_shard_dims(&whole, &part, &dims), ST_OK);
+                assert_int_equal(model_shard_dims(&whole, &shard, &dims), ST_OK);
                 measure(&whole, (enum model_recompute)r, &want, &scratch);
                 measure(&dims, (enum model_recompute)r, &got, &own_scratch);
                 assert_float_equal((double)got * ranks / (double)want, 1, 1e-3);
@@ -342,16 +342,16 @@ TEST(test_memory_is_divided)
             }
 }
 
-/* A part of a sample's rows that ranks cannot exchange. */
+/* A share of a sample's rows that ranks cannot exchange. */
 TEST(test_rows_are_refused)
 {
     struct model_dims whole = dims_of(MODEL_ARCH_GPT2, 0), dims;
-    struct model_shard part = part_of(0, 4, 0, 1, 0);
+    struct model_shard shard = shard_of(0, 4, 0, 1, 0);
     struct arena arena[2];
     struct model_acts *plan;
     arena_init(&arena[0], "acts", NULL, 0);
     arena_init(&arena[1], "scratch", NULL, 0);
-    assert_int_equal(model_shard_dims(&whole, &part, &dims), ST_OK);
+    assert_int_equal(model_shard_dims(&whole, &shard, &dims), ST_OK);
     assert_int_equal(model_plan(&dims, 4, 10, (struct model_recomputed){0}, true, DTYPE_F32,
                                 &arena[0], &arena[1], &plan),
                      ST_BAD_SETTING);

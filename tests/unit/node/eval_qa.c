@@ -65,7 +65,7 @@ static void rig_open(struct rig *r, int64_t batch_samples)
     config.dev = r->dev;
     assert_int_equal(step_open(&config, &r->step), ST_OK);
     for (int64_t i = 0; i < step_own_table(r->step)->total_elems; i++)
-        step_part(r->step, 0)[i] *= 20; /* logits that differ */
+        step_array(r->step, 0)[i] *= 20; /* logits that differ */
     assert_int_equal(squad_parse(v2, sizeof v2 - 1, "test", &r->squad), ST_OK);
     assert_int_equal(squad_window_open(r->squad, &cut, &r->windows), ST_OK);
     assert_true(squad_window_count(r->windows) > 6);

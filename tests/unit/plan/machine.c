@@ -45,12 +45,12 @@ static void check_link(const struct plan_link *link, bool is_there)
     check_share(&link->share, is_there ? 2 : 0);
 }
 
-/* check_parts — of a link that was measured. */
-static void check_parts(const struct plan_link *link, bool is_there)
+/* check_ratios — of a link that was measured. */
+static void check_ratios(const struct plan_link *link, bool is_there)
 {
-    const double parts[] = {link->scatter_part, link->gather_part};
+    const double ratios[] = {link->scatter_ratio, link->gather_ratio};
     for (int i = 0; i < 2; i++)
-        assert_true((parts[i] > 0) == is_there && parts[i] >= 0 && parts[i] <= 2);
+        assert_true((ratios[i] > 0) == is_there && ratios[i] >= 0 && ratios[i] <= 2);
 }
 
 /* planned_ms — of a small model that all workers train. */
@@ -106,8 +106,8 @@ static void check(int nodes, int locals, int budget)
     assert_true(c->cores > 0);
     check_link(&c->inside, locals > 1);
     check_link(&c->across, nodes > 1);
-    check_parts(&c->inside, locals > 1);
-    check_parts(&c->across, nodes > 1);
+    check_ratios(&c->inside, locals > 1);
+    check_ratios(&c->across, nodes > 1);
     plan_cluster_write(c, &out);
     if (plan_cluster_parse(out.data, out.len, "measured", &again) != ST_OK)
         fail_msg("%s: %s", status_message(), out.data);

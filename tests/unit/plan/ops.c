@@ -311,7 +311,7 @@ static struct model_dims mesh_dims(int model)
 }
 #define MODELS_N (2 + ARCHITECTURES_N)
 
-static bool has_parts(const struct form *f)
+static bool has_model_shards(const struct form *f)
 {
     return f->context > 1 || f->tensor > 1 || f->stages > 1;
 }
@@ -324,9 +324,10 @@ static bool allows(const struct combination *c)
         return false;
     if (f->chunks > 1 && c->micros % f->stages != 0)
         return false;
-    if (c->shard == LAYOUT_SHARD_HYBRID && (has_parts(f) || f->data < 4 || c->extra >= EXTRA_INT8))
+    if (c->shard == LAYOUT_SHARD_HYBRID &&
+        (has_model_shards(f) || f->data < 4 || c->extra >= EXTRA_INT8))
         return false;
-    return !has_parts(f) || c->extra < EXTRA_INT8;
+    return !has_model_shards(f) || c->extra < EXTRA_INT8;
 }
 
 static struct step_config mesh_config(const struct combination *c)

@@ -221,7 +221,7 @@ TEST(test_failure)
     assert_int_equal(found.failure, ST_OK);
 }
 
-/* One rank for each part of the model: nothing is there to shard. */
+/* One rank for each shard of the model: nothing is there to shard. */
 TEST(test_no_copies)
 {
     static struct plan_search found;

@@ -175,13 +175,13 @@ TEST(test_calls)
     near(call_ms(&c, PLAN_CALL_ALL_REDUCE, 8, 4, 1e8), 100);
     c.is_gpu = false; /* 7.5 inside, then half of the bytes between the nodes */
     near(call_ms(&c, PLAN_CALL_ALL_GATHER, 8, 4, 1e8), 57.5);
-    c.inside.scatter_part = 0.75; /* of 15 ms; between nodes 57.5 ms still */
-    c.inside.gather_part = 0.6;
+    c.inside.scatter_ratio = 0.75; /* of 15 ms; between nodes 57.5 ms still */
+    c.inside.gather_ratio = 0.6;
     near(call_ms(&c, PLAN_CALL_REDUCE_SCATTER, 4, 4, 1e8), 11.25);
     near(call_ms(&c, PLAN_CALL_ALL_GATHER, 4, 4, 1e8), 9);
     near(call_ms(&c, PLAN_CALL_ALL_REDUCE, 4, 4, 1e8), 15);
     near(call_ms(&c, PLAN_CALL_ALL_GATHER, 8, 4, 1e8), 57.5);
-    c.across.gather_part = 0.8; /* of 100 ms, by the tree; two rings would take 115 */
+    c.across.gather_ratio = 0.8; /* of 100 ms, by the tree; two rings would take 115 */
     near(call_ms(&c, PLAN_CALL_ALL_REDUCE, 8, 4, 1e8), 100);
     near(call_ms(&c, PLAN_CALL_ALL_GATHER, 8, 4, 1e8), 80);
     c.across.bytes_per_second = 0;
@@ -201,8 +201,8 @@ TEST(test_latency)
     near(call_ms(&c, PLAN_CALL_REDUCE_SCATTER, 16, 4, 1e-3), 0.51);
     c.is_gpu = false;
     near(call_ms(&c, PLAN_CALL_REDUCE_SCATTER, 16, 4, 1e-3), 0.33);
-    c.inside.scatter_part = 0.6; /* of the tree's 0.04 ms, not of the ring's 0.06 */
-    c.inside.gather_part = 0.5;
+    c.inside.scatter_ratio = 0.6; /* of the tree's 0.04 ms, not of the ring's 0.06 */
+    c.inside.gather_ratio = 0.5;
     near(call_ms(&c, PLAN_CALL_REDUCE_SCATTER, 4, 4, 1e-3), 0.024);
     near(call_ms(&c, PLAN_CALL_ALL_GATHER, 4, 4, 1e-3), 0.02);
 }

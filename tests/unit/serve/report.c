@@ -90,11 +90,11 @@ static cJSON *report(bool has_node, bool has_worker)
  * array. */
 static const cJSON *at(const cJSON *root, const char *path)
 {
-    char parts[128], *rest = parts;
-    text_copy(parts, sizeof(parts), path);
-    for (char *part; root != NULL && (part = strsep(&rest, ".")) != NULL;)
-        root = cJSON_IsArray(root) ? cJSON_GetArrayItem(root, part[0] - '0')
-                                   : cJSON_GetObjectItemCaseSensitive(root, part);
+    char copy[128], *rest = copy;
+    text_copy(copy, sizeof(copy), path);
+    for (char *key; root != NULL && (key = strsep(&rest, ".")) != NULL;)
+        root = cJSON_IsArray(root) ? cJSON_GetArrayItem(root, key[0] - '0')
+                                   : cJSON_GetObjectItemCaseSensitive(root, key);
     return root;
 }
 

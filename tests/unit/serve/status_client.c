@@ -98,7 +98,7 @@ TEST(healthy)
 {
     assert_int_equal(fetch_once(good, false, false), ST_OK);
     assert_string_equal(request_line, "GET /status HTTP/1.1");
-    static const char *const parts[] = {"training  node 0 of 1  cpu",
+    static const char *const words[] = {"training  node 0 of 1  cpu",
                                         "gpt2-mini (lm)  6 layers, 6 heads, 384 wide",
                                         "120 / 5000  (2.4%)",
                                         "loss        3.2145  validation -  lr 3.0e-04",
@@ -109,10 +109,10 @@ TEST(healthy)
                                         "step 100, 1m ago",
                                         "rank 0",
                                         "2.0 GiB"};
-    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
-        if (strstr(shown, parts[i]) == NULL)
-            print_message("# missing %s in %s\n", parts[i], shown);
-        assert_non_null(strstr(shown, parts[i]));
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+        if (strstr(shown, words[i]) == NULL)
+            print_message("# missing %s in %s\n", words[i], shown);
+        assert_non_null(strstr(shown, words[i]));
     }
     assert_null(strchr(shown, '\033')); /* neither colours nor the node's escapes */
     assert_int_equal(fetch_once(good, false, true), ST_OK);

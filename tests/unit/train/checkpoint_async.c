@@ -70,30 +70,30 @@ static struct checkpoint_progress at(int64_t step)
     return (struct checkpoint_progress){.step = step, .samples = step * 4, .tokens = step * 32};
 }
 
-/* train — stands for an update: every value of every part becomes `value`. */
+/* train — stands for an update: every value of every array becomes `value`. */
 static void train(struct rig *r, float value)
 {
-    for (int part = 0; part < step_parts(r->step); part++)
+    for (int array = 0; array < step_arrays(r->step); array++)
         for (int64_t i = 0; i < step_own_table(r->step)->total_elems; i++)
-            step_part(r->step, part)[i] = value;
+            step_array(r->step, array)[i] = value;
 }
 
 /* holds — the newest checkpoint is of this step, and its values are `value`. */
 static void holds(const struct rig *r, int64_t step, float value)
 {
-    static const char *const parts[] = {"model", "optim_m", "optim_v"};
+    static const char *const arrays[] = {"model", "optim_m", "optim_v"};
     struct ckpt *ckpt = NULL;
     assert_int_equal(ckpt_open_newest(r->dir, NULL, &ckpt), ST_OK);
     assert_non_null(ckpt);
     assert_int_equal(ckpt_meta(ckpt)->step, step);
     assert_int_equal(ckpt_meta(ckpt)->samples, step * 4);
     const struct param_table *table = step_own_table(r->step);
-    for (int part = 0; part < 3; part++)
+    for (int array = 0; array < 3; array++)
         for (int i = 0; i < table->params_n; i++) {
             float ends[2];
-            assert_int_equal(ckpt_range(ckpt, parts[part], table->param[i].name, 0, 1, ends),
+            assert_int_equal(ckpt_range(ckpt, arrays[array], table->param[i].name, 0, 1, ends),
                              ST_OK);
-            assert_int_equal(ckpt_range(ckpt, parts[part], table->param[i].name,
+            assert_int_equal(ckpt_range(ckpt, arrays[array], table->param[i].name,
                                         table->param[i].elems - 1, 1, ends + 1),
                              ST_OK);
             assert_true(ends[0] == value && ends[1] == value);

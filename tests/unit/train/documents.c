@@ -34,7 +34,7 @@ static int32_t token(int64_t at)
 
 /* Tokens `first` to `end` of the two documents from position `at` of a sample on. What is beside
  * them is noise without targets. */
-struct part {
+struct fragment {
     int64_t first, end, at;
 };
 
@@ -44,7 +44,8 @@ struct outcome {
     int64_t n;
 };
 
-static struct outcome run(const struct step_config *c, const struct part *parts, bool is_masked)
+static struct outcome run(const struct step_config *c, const struct fragment *fragments,
+                          bool is_masked)
 {
     struct step *step;
     struct batch b;
@@ -56,13 +57,13 @@ static struct outcome run(const struct step_config *c, const struct part *parts,
     for (int64_t row = 0; row < c->global_samples; row++) {
         int64_t t = b.seq_tokens;
         for (int64_t i = 0; i < t; i++) {
-            int64_t from = parts[row].first + i - parts[row].at, to = row * t + i;
-            bool is_of = i >= parts[row].at && from < parts[row].end;
+            int64_t from = fragments[row].first + i - fragments[row].at, to = row * t + i;
+            bool is_of = i >= fragments[row].at && from < fragments[row].end;
             b.host.tokens[to] = is_of ? token(from) : token(1000 + i);
             b.host.targets[to] = is_of ? token(from + 1) : -1;
             if (b.host.first_key) {
-                bool begins = i == 0 || (is_of && (from == CUT || from == parts[row].first)) ||
-                              from == parts[row].end;
+                bool begins = i == 0 || (is_of && (from == CUT || from == fragments[row].first)) ||
+                              from == fragments[row].end;
                 b.host.first_key[to] = begins ? (int32_t)i : b.host.first_key[to - 1];
             }
         }
@@ -100,7 +101,7 @@ static void same(const char *what, const struct outcome *a, const struct outcome
 /* Each document at its position, what is beside it changed: none knows the other. */
 static void check_positions(const struct model_dims *dims, struct model_recomputed recompute)
 {
-    static const struct part both[] = {{0, T, 0}}, each[] = {{0, CUT, 0}, {CUT, T, CUT}};
+    static const struct fragment both[] = {{0, T, 0}}, each[] = {{0, CUT, 0}, {CUT, T, CUT}};
     struct step_config one = config_of(dims, 1, T), two = config_of(dims, 2, T);
     one.recompute = two.recompute = recompute;
     struct outcome packed = run(&one, both, true), apart_ = run(&two, each, true),
@@ -129,7 +130,7 @@ TEST(documents_do_not_know_each_other)
  * without any first key. */
 TEST(rotated_documents_are_alone)
 {
-    static const struct part both[] = {{0, T, 0}}, each[] = {{0, CUT, 0}, {CUT, T, 0}};
+    static const struct fragment both[] = {{0, T, 0}}, each[] = {{0, CUT, 0}, {CUT, T, 0}};
     for (size_t i = 0; i < sizeof architectures / sizeof *architectures; i++) {
         const struct model_dims *dims = &architectures[i];
         if (dims->features.position != MODEL_POSITION_ROPE)

@@ -195,7 +195,7 @@ static void job_open(struct job *b, const struct model_dims *dims)
         struct truth *truth = &b->truth[b->truths_n++];
         *truth = (struct truth){p, doubles(p->elems), doubles(p->elems)};
         for (int64_t j = 0; j < p->elems; j++)
-            truth->param[j] = step_part(b->step, 0)[p->offset + j];
+            truth->param[j] = step_array(b->step, 0)[p->offset + j];
     }
 }
 
@@ -266,7 +266,7 @@ static const float *gradients(struct job *b, int step)
 {
     const struct param_table *t = step_own_table(b->step);
     struct step_result r;
-    memcpy(step_part(b->twin, 0), step_part(b->step, 0), (size_t)t->total_elems * sizeof(float));
+    memcpy(step_array(b->twin, 0), step_array(b->step, 0), (size_t)t->total_elems * sizeof(float));
     OK(step_run_batch(b->twin, &b->batch, step, step * SAMPLES, 0, false, &r));
     OK(step_drain(b->twin));
     return step_grads(b->twin).data;
@@ -277,7 +277,7 @@ static double wrong_by(struct job *b)
     double wrong = 0, moved = 0;
     for (int i = 0; i < b->truths_n; i++)
         for (int64_t j = 0; j < b->truth[i].p->elems; j++) {
-            double here = step_part(b->step, 0)[b->truth[i].p->offset + j],
+            double here = step_array(b->step, 0)[b->truth[i].p->offset + j],
                    there = b->truth[i].param[j];
             wrong += (here - there) * (here - there);
             moved += STEPS * LR * LR * 0.04;

@@ -18,7 +18,7 @@ static struct peer_copy_world mesh_of(int nodes, int locals, int tensor, int con
     return out;
 }
 
-/* Ranks that all hold one part. */
+/* Ranks that all hold one shard. */
 static int keeper_of(int rank, int nodes, int locals)
 {
     const struct peer_copy_world of = mesh_of(nodes, locals, 1, 1, 1);
@@ -82,15 +82,15 @@ TEST(test_meshes)
                 if (nodes * locals % (tensor * context * stages) != 0)
                     continue;
                 const struct peer_copy_world of = mesh_of(nodes, locals, tensor, context, stages);
-                /* Of each rank of a mesh: on another node, one to one, and of the same part if each
-                 * has ranks enough. */
+                /* Of each rank of a mesh: on another node, one to one, and of the same shard if
+                 * each has ranks enough. */
                 const bool is_within = peer_copy_choice_is_within(&of);
                 for (int rank = 0; rank < mesh_ranks(&of.mesh); rank++) {
                     const int keeper = peer_copy_choice_keeper(&of, rank);
                     assert_in_range(keeper, 0, mesh_ranks(&of.mesh) - 1);
                     assert_int_not_equal(keeper / of.locals, rank / of.locals);
                     assert_int_equal(peer_copy_choice_kept_rank(&of, keeper), rank);
-                    assert_true(!is_within || peer_copy_choice_is_same_part(&of, rank, keeper));
+                    assert_true(!is_within || peer_copy_choice_is_same_shard(&of, rank, keeper));
                 }
                 within_n += peer_copy_choice_is_within(&of);
                 checked_n++;
@@ -112,7 +112,7 @@ TEST(test_keepers_in_meshes)
     assert_int_equal(keeps(4, 1, 1, 1, 2), 1); /* in its stage */
     assert_int_equal(keeps(2, 2, 1, 1, 2), 2); /* its stage has one node: in the other stage */
     assert_int_equal(keeps(2, 1, 2, 1, 1), 1); /* the other tensor rank: there is none of its own */
-    assert_int_equal(keeps(2, 2, 1, 2, 1), 2); /* context ranks hold the same part */
+    assert_int_equal(keeps(2, 2, 1, 2, 1), 2); /* context ranks hold the same shard */
     assert_int_equal(keeps(5, 2, 1, 1, 2), 2); /* of 5 ranks on 3 nodes: 2, 2 and 1 */
 }
 

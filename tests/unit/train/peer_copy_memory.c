@@ -73,8 +73,8 @@ TEST(test_outlives)
     close(fd);
 }
 
-/* Bytes that are written in pieces have the checksum of the whole. */
-TEST(test_pieces)
+/* Bytes that are written in chunks have the checksum of the whole. */
+TEST(test_chunks)
 {
     static char from[BYTES];
     const struct peer_copy_stamp stamp = {.history = 2, .step = 7, .rank = 1, .bytes = BYTES};
@@ -82,11 +82,11 @@ TEST(test_pieces)
     struct peer_copy_memory m = open_memory(fd, BYTES, 7);
     for (int64_t i = 0; i < BYTES; i++)
         from[i] = (char)(i * 31 + i / 256);
-    for (int64_t piece = 13; piece <= BYTES; piece = piece * 5 + 1) {
+    for (int64_t chunk = 13; chunk <= BYTES; chunk = chunk * 5 + 1) {
         peer_copy_memory_write_begin(&m, 0, &stamp);
         for (int64_t at = 0, n; at < BYTES; at += n) {
             assert_false(peer_copy_memory_is_sound(&m, 0));
-            n = BYTES - at < piece ? BYTES - at : piece;
+            n = BYTES - at < chunk ? BYTES - at : chunk;
             peer_copy_memory_write(&m, 0, from + at, n);
         }
         peer_copy_memory_write_end(&m, 0, &stamp);
@@ -116,7 +116,7 @@ TEST(test_other_run)
 }
 
 /* Own slices and those that are kept have sizes of their own: no slot reaches into another, and the
- * sizes are a part of what must be the same. */
+ * sizes belong to what must be the same. */
 TEST(test_sizes)
 {
     int fd = memory_fd();

@@ -130,7 +130,7 @@ TEST(test_not_finite)
     const char *text;
     int asked = 0;
     for (int64_t i = 0; i < step_own_table(step)->total_elems; i++)
-        step_part(step, 0)[i] = NAN;
+        step_array(step, 0)[i] = NAN;
     assert_int_equal(sample_text_open(&config, &v), ST_OK);
     assert_int_equal(sample_text_generate(v, step, never, &asked, &text), ST_NOT_FINITE);
     sample_text_close(v);

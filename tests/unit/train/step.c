@@ -110,7 +110,7 @@ static struct outcome run(const struct step_config *config, int steps)
         .loss = r.loss, .norm = r.grad_norm, .elems = step_own_table(step)->total_elems};
     size_t bytes = (size_t)out.elems * sizeof(float);
     out.grads = memcpy(malloc(bytes), step_grads(step).data, bytes);
-    out.params = memcpy(malloc(bytes), step_part(step, 0), bytes);
+    out.params = memcpy(malloc(bytes), step_array(step, 0), bytes);
     batch_free(&batch);
     step_close(step);
     return out;
@@ -161,7 +161,7 @@ static void differences(enum model_task task)
     struct step *step = open_step(&config);
     struct batch batch = batch_of(&config);
     const struct param_table *t = step_own_table(step);
-    float *p = step_part(step, 0), *g = malloc((size_t)t->total_elems * sizeof *g),
+    float *p = step_array(step, 0), *g = malloc((size_t)t->total_elems * sizeof *g),
           *u = malloc((size_t)t->total_elems * sizeof *u);
     for (int i = 0; i < t->params_n; i++)
         for (int64_t j = 0; j < t->param[i].elems; j++)
@@ -272,15 +272,15 @@ static void accumulation(enum model_task task)
     config.dropout = 0.1f;
     struct outcome whole = run(&config, 1);
     config.batch_samples = 1;
-    struct outcome parts = run(&config, 1);
-    assert_true(fabs(whole.loss / parts.loss - 1) < 2e-6);
-    assert_true(fabs(whole.norm / parts.norm - 1) < 2e-6);
-    double d = distance(whole.grads, parts.grads, whole.elems);
+    struct outcome accumulated = run(&config, 1);
+    assert_true(fabs(whole.loss / accumulated.loss - 1) < 2e-6);
+    assert_true(fabs(whole.norm / accumulated.norm - 1) < 2e-6);
+    double d = distance(whole.grads, accumulated.grads, whole.elems);
     print_message("# accumulation %s task %d: gradients differ by %.1e\n", config.dims.name,
                   (int)task, d);
     assert_true(d < 2e-6);
     outcome_free(&whole);
-    outcome_free(&parts);
+    outcome_free(&accumulated);
     dev_close(dev);
 }
 
@@ -350,7 +350,7 @@ TEST(test_overfit_qa)
     print_message("# question answering on 32 examples: loss %.3f to %.4f in 150 updates\n", first,
                   r.loss);
     assert_true(r.loss < 0.05);
-    assert_padding(step, step_part(step, 0));
+    assert_padding(step, step_array(step, 0));
     step_close(step);
     batch_free(&batch);
     dev_close(dev);
@@ -389,9 +389,9 @@ TEST(test_eval)
         assert_true(ra.loss == rb.loss && ra.grad_norm == rb.grad_norm);
     }
     size_t bytes = (size_t)step_own_table(a)->total_elems * sizeof(float);
-    for (int part = 0; part < step_parts(a); part++)
-        assert_memory_equal(step_part(a, part), step_part(b, part), bytes);
-    assert_int_equal(step_parts(a), 3);
+    for (int array = 0; array < step_arrays(a); array++)
+        assert_memory_equal(step_array(a, array), step_array(b, array), bytes);
+    assert_int_equal(step_arrays(a), 3);
     step_close(a);
     step_close(b);
     feed_close(feed);
@@ -412,8 +412,8 @@ TEST(test_not_finite)
     OK(step_run_batch(b, &batch, 0, 0, 1e-2, false, &rb)); /* no trace of inject_nan is left */
     assert_true(ra.loss == rb.loss && ra.grad_norm == rb.grad_norm);
     size_t bytes = (size_t)step_own_table(a)->total_elems * sizeof(float);
-    for (int part = 0; part < 3; part++)
-        assert_memory_equal(step_part(a, part), step_part(b, part), bytes);
+    for (int array = 0; array < 3; array++)
+        assert_memory_equal(step_array(a, array), step_array(b, array), bytes);
     batch.host.tokens[3] = 37;
     assert_int_equal(step_run_batch(a, &batch, 1, 0, 1e-2, false, &ra), ST_BAD_DATA);
     step_close(a);
@@ -472,7 +472,7 @@ TEST(test_logits)
         assert_memory_equal(logits, same, sizeof logits);
     }
     assert_true(3 * step_memory_bytes(eval) < step_memory_bytes(step));
-    assert_int_equal(step_parts(eval), 1);
+    assert_int_equal(step_arrays(eval), 1);
     batch_free(&batch);
     step_close(step);
     step_close(eval);
@@ -530,7 +530,7 @@ TEST(test_looking)
         OK(step_logits(step, batch.host.tokens, 16, logits));
     }
     assert_memory_equal(&r.loss, &calm.loss, sizeof r.loss);
-    assert_memory_equal(step_part(step, 0), calm.params, (size_t)calm.elems * sizeof(float));
+    assert_memory_equal(step_array(step, 0), calm.params, (size_t)calm.elems * sizeof(float));
     outcome_free(&calm);
     batch_free(&batch);
     step_close(step);

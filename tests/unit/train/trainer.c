@@ -268,8 +268,8 @@ TEST(test_another_batch)
         assert_int_equal(last.step_ms_n, row[i].steps - row[i].stop);
         assert_true(last.eta_seconds == 0);
         const double done = (double)(row[i].samples - row[i].then) / (double)row[i].batch;
-        const double part = (done - 2) / (double)(64 / row[i].batch - 2);
-        assert_true(fabs(last.lr - (1e-2 - 9e-3 * part)) < 1e-12);
+        const double fraction = (done - 2) / (double)(64 / row[i].batch - 2);
+        assert_true(fabs(last.lr - (1e-2 - 9e-3 * fraction)) < 1e-12);
         last = run_epochs(row[i].name, row[i].then, 0); /* nothing to do */
         assert_int_equal(last.step_ms_n, 0);
         assert_int_equal(last.step, row[i].steps);
@@ -287,9 +287,9 @@ TEST(test_another_batch_resumes)
     struct board_worker direct = run_epochs("direct", 4, 0);
     run_epochs("parts", 4, 18);
     run_epochs("parts", 4, 21);
-    struct board_worker parts = run_epochs("parts", 4, 0);
-    assert_true(direct.loss == parts.loss && direct.grad_norm == parts.grad_norm &&
-                direct.lr == parts.lr && direct.step == 24 && parts.step == 24);
+    struct board_worker resumed = run_epochs("parts", 4, 0);
+    assert_true(direct.loss == resumed.loss && direct.grad_norm == resumed.grad_norm &&
+                direct.lr == resumed.lr && direct.step == 24 && resumed.step == 24);
 }
 
 /* STEPS counts steps, also those of the learning rate. */
@@ -377,7 +377,7 @@ TEST(test_resume_settings)
 
 /* A checkpoint of an older version with VIRTUAL_TP=2 has the bits of TP=2. One of this version with
  * another TP is no reason to refuse: the log names the difference. */
-TEST(test_resume_older_parts)
+TEST(test_resume_older_virtual_tp)
 {
 #define LAYOUT "{\"OPTIMIZER\":\"adamw\",\"moments\":2,\"EXACT\":\"layout\",\"VIRTUAL_SHARDS\":4"
     static const struct {
@@ -389,7 +389,7 @@ TEST(test_resume_older_parts)
                 {"{\"OPTIMIZER\":\"adamw\",\"moments\":2,\"TP\":4}", false}};
     struct rig r;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        open_rig(&r, "older-parts", 2);
+        open_rig(&r, "older-virtual-tp", 2);
         r.config.resume = TRAINER_RESUME_NEVER;
         r.config.settings_json = LAYOUT ",\"VIRTUAL_TP\":2}";
         assert_int_equal(trainer_run(&r.config), ST_OK);
@@ -401,7 +401,7 @@ TEST(test_resume_older_parts)
             assert_non_null(strstr(status_message(), "set TP=2, or EXACT=off"));
         rig_close(&r);
     }
-    open_rig(&r, "older-parts", 4);
+    open_rig(&r, "older-virtual-tp", 4);
     r.config.settings_json = LAYOUT ",\"TP\":2}";
     assert_int_equal(trainer_run(&r.config), ST_OK);
     r.config.steps = 5;

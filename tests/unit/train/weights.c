@@ -88,9 +88,9 @@ TEST(test_checkpoint)
                                     .vocab = 16};
     const float data[4] = {0};
     const struct safetensors_source source = {"wte", DTYPE_F32, 1, {4}, .data = data};
-    const struct ckpt_part part = {"model", &source, 1};
+    const struct ckpt_array array = {"model", &source, 1};
     load_dims_json(&want, meta.model_json, sizeof(meta.model_json));
-    assert_int_equal(ckpt_save(lock, &meta, &part, 1, 0, NULL, path, sizeof(path)), ST_OK);
+    assert_int_equal(ckpt_save(lock, &meta, &array, 1, 0, NULL, path, sizeof(path)), ST_OK);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(weights_checkpoint(i ? path : dir, &ckpt, &dims), ST_OK);
         assert_int_equal(ckpt_meta(ckpt)->step, 8);
@@ -132,8 +132,8 @@ static void save_broken(const char *dir, const struct model_dims *dims, int brok
     }
     load_dims_json(dims, meta.model_json, sizeof(meta.model_json));
     assert_int_equal(ckpt_lock(dir, &lock), ST_OK);
-    assert_int_equal(ckpt_save(lock, &meta, &(struct ckpt_part){"model", source, table.params_n}, 1,
-                               0, NULL, path, sizeof(path)),
+    assert_int_equal(ckpt_save(lock, &meta, &(struct ckpt_array){"model", source, table.params_n},
+                               1, 0, NULL, path, sizeof(path)),
                      ST_OK);
     ckpt_lock_release(lock);
     param_table_free(&table);

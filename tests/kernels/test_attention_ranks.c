@@ -1,5 +1,5 @@
-/* Attention of a part: own heads draw the numbers of the whole, and own queries see the keys of all
- * positions, so the parts' outputs and gradients are slices of the whole's. */
+/* Attention of one rank: own heads draw the numbers of the whole, and own queries see the keys of
+ * all positions, so the ranks' outputs and gradients are slices of the whole's. */
 #include "documents.h"
 #include "kernel_test.h"
 
@@ -7,16 +7,16 @@
 #define T 70
 #define D 8
 
-/* H query heads and K key heads in parts of equal size. */
+/* H query heads and K key heads, divided equally over the ranks. */
 struct heads {
-    int64_t h, hk, parts;
+    int64_t h, hk, ranks;
     enum attention_layout layout;
 };
 
-/* Copies head columns: those of part `part` of rows (B·T, (h+2hk)·D) as rows of their own. */
-static void slice(const struct heads *x, int64_t part, const float *qkv, float *own, bool is_back)
+/* Copies head columns: those of rank `rank`, of rows (B·T, (h+2hk)·D) as rows of their own. */
+static void slice(const struct heads *x, int64_t rank, const float *qkv, float *own, bool is_back)
 {
-    int64_t h = x->h / x->parts, hk = x->hk / x->parts;
+    int64_t h = x->h / x->ranks, hk = x->hk / x->ranks;
     struct attention_row all = attention_row_of(x->layout, x->h, x->hk, D),
                          some = attention_row_of(x->layout, h, hk, D);
     for (int64_t n = 0; n < B * T; n++)
@@ -25,7 +25,7 @@ static void slice(const struct heads *x, int64_t part, const float *qkv, float *
                            : i < h + hk ? 1
                                         : 2,
                     head = i - (kind > 0) * h - (kind > 1) * hk,
-                    first = kind ? part * hk : part * h,
+                    first = kind ? rank * hk : rank * h,
                     at = kind == 0   ? 0
                          : kind == 1 ? all.k
                                      : all.v,
@@ -33,17 +33,17 @@ static void slice(const struct heads *x, int64_t part, const float *qkv, float *
                          : kind == 1 ? some.k
                                      : some.v;
             float *whole = (float *)(uintptr_t)qkv + n * all.row + at + (first + head) * all.head,
-                  *part_at = own + n * some.row + to + head * some.head;
-            memcpy(is_back ? whole : part_at, is_back ? part_at : whole, D * sizeof *own);
+                  *own_at = own + n * some.row + to + head * some.head;
+            memcpy(is_back ? whole : own_at, is_back ? own_at : whole, D * sizeof *own);
         }
 }
 
-/* out (B·T, H·D): the columns of part `part`. */
-static void slice_out(const struct heads *x, int64_t part, float *out, float *own, bool is_back)
+/* out (B·T, H·D): the columns of rank `rank`. */
+static void slice_out(const struct heads *x, int64_t rank, float *out, float *own, bool is_back)
 {
-    int64_t c = x->h / x->parts * D;
+    int64_t c = x->h / x->ranks * D;
     for (int64_t n = 0; n < B * T; n++) {
-        float *whole = out + n * x->h * D + part * c, *some = own + n * c;
+        float *whole = out + n * x->h * D + rank * c, *some = own + n * c;
         memcpy(is_back ? whole : some, is_back ? some : whole, (size_t)c * sizeof *own);
     }
 }
@@ -69,10 +69,10 @@ static void bufs_free(struct bufs *x)
     kt_free(x->dqkv);
 }
 
-/* Both directions over the heads of part `part` of x->parts; -1: the whole. */
-static void both(const struct kt_device *d, const struct heads *x, int64_t part, struct bufs *m)
+/* Both directions over the heads of rank `rank` of x->ranks; -1: the whole. */
+static void both(const struct kt_device *d, const struct heads *x, int64_t rank, struct bufs *m)
 {
-    int64_t parts = part < 0 ? 1 : x->parts, h = x->h / parts, hk = x->hk / parts;
+    int64_t ranks = rank < 0 ? 1 : x->ranks, h = x->h / ranks, hk = x->hk / ranks;
     struct attention_fwd f = {.out = kt_f32(m->out),
                               .lse = kt_f32(m->lse),
                               .qkv = kt_f32(m->qkv),
@@ -83,8 +83,8 @@ static void both(const struct kt_device *d, const struct heads *x, int64_t part,
                               .d = D,
                               .layout = x->layout,
                               .dropout = kt_dropout(0.3f),
-                              .head_first = part < 0 ? 0 : part * h,
-                              .heads_whole = part < 0 ? 0 : x->h};
+                              .head_first = rank < 0 ? 0 : rank * h,
+                              .heads_whole = rank < 0 ? 0 : x->h};
     struct attention_bwd g = {.dqkv = kt_f32(m->dqkv),
                               .dout = kt_f32(m->dout),
                               .out = f.out,
@@ -108,13 +108,13 @@ static void check_heads(const struct kt_device *d, const struct heads *x)
     int64_t n = B * T * x->h * D, rows = B * T * (x->h + 2 * x->hk) * D;
     struct bufs whole = bufs_new(x->h, x->hk), got = bufs_new(x->h, x->hk);
     both(d, x, -1, &whole);
-    for (int64_t part = 0; part < x->parts; part++) {
-        struct bufs own = bufs_new(x->h / x->parts, x->hk / x->parts);
-        slice(x, part, whole.qkv, own.qkv, false);
-        slice_out(x, part, whole.dout, own.dout, false);
-        both(d, x, part, &own);
-        slice(x, part, got.dqkv, own.dqkv, true);
-        slice_out(x, part, got.out, own.out, true);
+    for (int64_t rank = 0; rank < x->ranks; rank++) {
+        struct bufs own = bufs_new(x->h / x->ranks, x->hk / x->ranks);
+        slice(x, rank, whole.qkv, own.qkv, false);
+        slice_out(x, rank, whole.dout, own.dout, false);
+        both(d, x, rank, &own);
+        slice(x, rank, got.dqkv, own.dqkv, true);
+        slice_out(x, rank, got.out, own.out, true);
         bufs_free(&own);
     }
     assert_memory_equal(got.out, whole.out, (size_t)n * sizeof(float));
@@ -236,45 +236,45 @@ static void move_kv(const struct own *x, float *qkv, float *kv, bool is_sum)
 }
 
 /* Row `row` of sample b of a rank, and its row of the whole. */
-static void own_row(const struct own *x, const struct all *part, const struct all *whole, int64_t b,
-                    int64_t row, bool is_result)
+static void own_row(const struct own *x, const struct all *local, const struct all *whole,
+                    int64_t b, int64_t row, bool is_result)
 {
-    int64_t from = b * x->t + attention_position(&part->own, row), to = b * part->rows + row,
+    int64_t from = b * x->t + attention_position(&local->own, row), to = b * local->rows + row,
             c = x->h * x->d;
     struct attention_row at = attention_row_of(x->layout, x->h, x->hk, x->d);
     if (!is_result) { /* keys and values of own rows are not read: NaN */
-        memset(part->qkv + to * at.row, 0xff, (size_t)at.row * sizeof(float));
-        memcpy(part->dout + to * c, whole->dout + from * c, (size_t)c * sizeof(float));
+        memset(local->qkv + to * at.row, 0xff, (size_t)at.row * sizeof(float));
+        memcpy(local->dout + to * c, whole->dout + from * c, (size_t)c * sizeof(float));
     } else
-        assert_memory_equal(part->out + to * c, whole->out + from * c, (size_t)c * sizeof(float));
+        assert_memory_equal(local->out + to * c, whole->out + from * c, (size_t)c * sizeof(float));
     for (int64_t h = 0; h < x->h; h++) {
         int64_t q = h * at.head, mine = to * at.row + q, its = from * at.row + q;
         size_t bytes = (size_t)x->d * sizeof(float);
         if (!is_result) {
-            memcpy(part->qkv + mine, whole->qkv + its, bytes);
+            memcpy(local->qkv + mine, whole->qkv + its, bytes);
             continue;
         }
-        assert_memory_equal(part->dqkv + mine, whole->dqkv + its, bytes);
-        assert_true(part->lse[(b * x->h + h) * part->rows + row] ==
+        assert_memory_equal(local->dqkv + mine, whole->dqkv + its, bytes);
+        assert_true(local->lse[(b * x->h + h) * local->rows + row] ==
                     whole->lse[(b * x->h + h) * x->t + from - b * x->t]);
     }
     for (int64_t e = 0; is_result && x->layout == ATTENTION_LAYOUT_QKV && e < at.row - at.k; e++)
-        assert_true(part->dqkv[to * at.row + at.k + e] == 1); /* not written */
+        assert_true(local->dqkv[to * at.row + at.k + e] == 1); /* not written */
 }
 
 static void check_rank(const struct kt_device *d, const struct own *x, int64_t r, struct all *whole,
                        const uint8_t *mask, float *sum)
 {
     struct attention_runs own = runs_of(x, r);
-    struct all part = all_new(x, own.n[0] + own.n[1], own);
-    for (int64_t i = 0; i < B * part.rows; i++)
-        own_row(x, &part, whole, i / part.rows, i % part.rows, false);
-    move_kv(x, whole->qkv, part.kv, false);
-    run_all(d, x, &part, mask, true);
-    for (int64_t i = 0; i < B * part.rows; i++)
-        own_row(x, &part, whole, i / part.rows, i % part.rows, true);
-    move_kv(x, sum, part.dkv, true);
-    all_free(&part);
+    struct all local = all_new(x, own.n[0] + own.n[1], own);
+    for (int64_t i = 0; i < B * local.rows; i++)
+        own_row(x, &local, whole, i / local.rows, i % local.rows, false);
+    move_kv(x, whole->qkv, local.kv, false);
+    run_all(d, x, &local, mask, true);
+    for (int64_t i = 0; i < B * local.rows; i++)
+        own_row(x, &local, whole, i / local.rows, i % local.rows, true);
+    move_kv(x, sum, local.dkv, true);
+    all_free(&local);
 }
 
 /* dk and dv of all ranks together are the whole's. */

@@ -1,4 +1,4 @@
-/* Attention of a part of a model on the emulation of CUDA: the tests of the CPU's kernels
+/* Attention of one rank on the emulation of CUDA: the tests of the CPU's kernels
  * (emulated.h). */
 #include "kernels/attention_sample.h"
 #include "kernels/cuda.h"
@@ -30,4 +30,4 @@ static int apart_attention_bwd(const struct cuda *cuda, const struct attention_b
 #define attention_bwd_cuda apart_attention_bwd
 #include "tests/cuda/emulated.h"
 
-#include "tests/kernels/test_attention_parts.c"
+#include "tests/kernels/test_attention_ranks.c"

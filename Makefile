@@ -405,7 +405,7 @@ train-64: $(BUILD)/convoy
 
 # Node 0's processor time and memory as functions of the number of nodes, against their gates.
 bench-control: $(BUILD)/tests/bench/bench_control
-	@bad=0; for part in sim load; do $< $$part || bad=1; done; exit $$bad
+	@bad=0; for kind in sim load; do $< $$kind || bad=1; done; exit $$bad
 
 # What a scrape each second costs: runs with and without in turn, two minutes on a quiet machine.
 bench-scrape: $(BUILD)/convoy

@@ -3,7 +3,7 @@
 # a node (shm) and over TCP (tcp), of 2, 3 and 4 workers. Every round runs all of them one after the other; printed is the
 # median round of each, the ratio, what must hold, and what TCP carries by itself, both ways at once. Ends with 1 when a
 # gate fails, having tried all. `make bench-comm` installs what it needs. Wants a quiet machine and memory for RANKS
-# buffers of the largest size. A part of it: ROUNDS=3 ROWS="shm tcp" RANKS="2 3 4" SIZES="8 1Ki 1Mi"; two ranks and six
+# buffers of the largest size. A selection: ROUNDS=3 ROWS="shm tcp" RANKS="2 3 4" SIZES="8 1Ki 1Mi"; two ranks and six
 # sizes up to 1Mi need 17 s a round, most of it for the other collectives of `convoy bench`. WITH="…": put before each
 # measurement of a row and a number of ranks (a lock, where others use the machine: everything is measured by `comm.sh
 # measure`).
@@ -14,9 +14,9 @@ convoy=$(cd "$top" && realpath "${BUILD:-build}")/convoy
 rounds=${ROUNDS:-3} rows=${ROWS:-shm tcp} counts=${RANKS:-2 3 4}
 bytes=$(numfmt --from=auto ${SIZES:-8 64 1Ki 8Ki 64Ki 256Ki 1Mi 4Mi 16Mi 64Mi 512Mi 1Gi})
 
-# ---- one measurement: adds lines "WHO BYTES MICROSECONDS" to the file of the part, such as tcp2 ----
+# ---- one measurement: adds lines "WHO BYTES MICROSECONDS" to the file of the series, such as tcp2 ----
 
-lines() { jq -r "select(.bytes) | \"$1 \(.bytes) \(.median_us)\"" >>"$dir/$part"; }
+lines() { jq -r "select(.bytes) | \"$1 \(.bytes) \(.median_us)\"" >>"$dir/$series"; }
 ours() {
     "$convoy" bench JSON=1 BENCH_SIZES="$(echo $bytes | tr ' ' ,)" BENCH_OVER="$1" N_GPU_EACH_NODE="$ranks" LOG_LEVEL=error |
         jq -c '.results[] | select(.collective == "all_reduce" and .wrong == 0)' | lines ours
@@ -44,10 +44,10 @@ measure() {
 }
 # measure DIR ROW RANKS — all of a round.
 if [ "${1-}" = measure ]; then
-    dir=$2 part=$3$4 ranks=$4 yield=0
+    dir=$2 series=$3$4 ranks=$4 yield=0
     [ "$ranks" -le "$(nproc)" ] || yield=1
     todo="$3.ours $3.mpi"
-    [ "$part" != tcp2 ] || todo="raw $todo tcp.gloo"
+    [ "$series" != tcp2 ] || todo="raw $todo tcp.gloo"
     for one in $todo; do measure "$one"; done
     exit
 fi
@@ -84,8 +84,8 @@ gate() {
 }
 # compare ROW RANKS PEER BYTES
 compare() {
-    local part=$1$2 must a b ratio verdict=ok
-    must=$(gate "$part" "$3" "$4") a=$(median "$dir/$part" ours "$4") b=$(median "$dir/$part" "$3" "$4")
+    local series=$1$2 must a b ratio verdict=ok
+    must=$(gate "$series" "$3" "$4") a=$(median "$dir/$series" ours "$4") b=$(median "$dir/$series" "$3" "$4")
     ratio=$(awk -v a="$a" -v b="$b" 'BEGIN { printf "%.2f", (a > 0 ? b / a : 0) }')
     if [ "$must" = - ]; then
         verdict=

@@ -452,14 +452,14 @@ def check_jobset(docs, program, f, settings):
     js = [d for d in docs if d['kind'] == 'JobSet'][0]
     check_shape(js, JOBSET, 'jobset', f)
     f.need(js['apiVersion'] == 'jobset.x-k8s.io/v1alpha2', 'apiVersion of the JobSet')
-    net, parts, name = js['spec'].get('network', {}), js['spec'].get('replicatedJobs', []), js['metadata']['name']
+    net, jobs, name = js['spec'].get('network', {}), js['spec'].get('replicatedJobs', []), js['metadata']['name']
     f.need(net.get('enableDNSHostnames') is True and net.get('publishNotReadyAddresses') is True, 'pods without names')
-    f.need(len(parts) == 1 and set(parts[0]) == {'name', 'replicas', 'template'} and parts[0]['replicas'] == 1, 'not one job')
+    f.need(len(jobs) == 1 and set(jobs[0]) == {'name', 'replicas', 'template'} and jobs[0]['replicas'] == 1, 'not one job')
     f.need(any(r.get('action') == 'FailJobSet' and 'PodFailurePolicy' in r.get('onJobFailureReasons', [])
                for r in js['spec'].get('failurePolicy', {}).get('rules', [])), 'started again where a person is needed')
     f.need(not [d for d in docs if d['kind'] in ('Job', 'Service')], 'a job or a service beside the JobSet')
-    job = parts[0]['template']
-    check_job(job['spec'], program, f, '%s-%s-0-0.%s' % (name, parts[0]['name'], name), settings)
+    job = jobs[0]['template']
+    check_job(job['spec'], program, f, '%s-%s-0-0.%s' % (name, jobs[0]['name'], name), settings)
     check_whole(docs, js, job['spec'], f)
     return {'apiVersion': 'batch/v1', 'kind': 'Job', 'metadata': {'name': name}, 'spec': job['spec']}
 

@@ -354,11 +354,11 @@ def read_job(docs):
         job, service = kind('Job')[0], kind('Service')[0]
         return job['metadata']['name'], job['spec'], service['metadata']['name'], service['spec'].get('publishNotReadyAddresses')
     whole = kind('JobSet')[0]
-    part, net = whole['spec']['replicatedJobs'][0], whole['spec']['network']
-    job = copy.deepcopy(part['template']['spec'])
+    replicated, net = whole['spec']['replicatedJobs'][0], whole['spec']['network']
+    job = copy.deepcopy(replicated['template']['spec'])
     if net['enableDNSHostnames']:
         job['template']['spec']['subdomain'] = net.get('subdomain', whole['metadata']['name'])
-    return '%s-%s-0' % (whole['metadata']['name'], part['name']), job, net.get('subdomain', whole['metadata']['name']), net['publishNotReadyAddresses']
+    return '%s-%s-0' % (whole['metadata']['name'], replicated['name']), job, net.get('subdomain', whole['metadata']['name']), net['publishNotReadyAddresses']
 
 
 class Cluster:

@@ -32,21 +32,21 @@ for my $byte (0 .. 255) {
 my $text = do { local $/; <STDIN> };
 utf8::decode($text);
 my @ids;
-for my $part (split /(\p{N})/, $text) {
-    while ($part =~ /('(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)/g) {
+for my $run (split /(\p{N})/, $text) {
+    while ($run =~ /('(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)/g) {
         my $word = $1;
         utf8::encode($word);
-        my @piece = map { $letter[ord] } split //, $word;
-        while (@piece > 1) {
+        my @symbol = map { $letter[ord] } split //, $word;
+        while (@symbol > 1) {
             my ($best, $at) = (1e9);
-            for (0 .. $#piece - 1) {
-                my $r = $rank{"$piece[$_] $piece[$_ + 1]"};
+            for (0 .. $#symbol - 1) {
+                my $r = $rank{"$symbol[$_] $symbol[$_ + 1]"};
                 ($best, $at) = ($r, $_) if defined $r && $r < $best;
             }
             last unless defined $at;
-            splice @piece, $at, 2, $piece[$at] . $piece[$at + 1];
+            splice @symbol, $at, 2, $symbol[$at] . $symbol[$at + 1];
         }
-        push @ids, map { $id{$_} } @piece;
+        push @ids, map { $id{$_} } @symbol;
     }
 }
 $#ids = $ENV{N} - 1 if $ENV{N} && @ids > $ENV{N};

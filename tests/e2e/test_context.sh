@@ -58,10 +58,10 @@ passes() { grep -oE 'planned and taken: .* passes [0-9.]+ [KMG]iB' err | grep -o
 run $long
 whole=$(passes)
 run $long CP=2
-part=$(passes)
-echo "# passes of a worker with SEQ_LEN=4096: $whole, with CP=2 $part"
+halved=$(passes)
+echo "# passes of a worker with SEQ_LEN=4096: $whole, with CP=2 $halved"
 half() { [ "${1#* }" = "${2#* }" ] && awk -v w="${1% *}" -v p="${2% *}" 'BEGIN { exit !(p > 0 && p < 0.6 * w) }'; }
-ok "CP=2 halves the memory of passes" half "$whole" "$part"
+ok "CP=2 halves the memory of passes" half "$whole" "$halved"
 
 # 6. Refused, with both values and what to do.
 refused "CP=3 (argument) does not divide the job's 4 workers" N_GPU_EACH_NODE=4 CP=3

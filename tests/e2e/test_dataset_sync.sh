@@ -88,8 +88,8 @@ meeting="MASTER_ADDR=10.0.0.1 MASTER_PORT=$port"
 rm -rf b/cache
 in="nsenter --net=/run/netns/$a" far 0 a STEPS=5 DATA=x.txt
 in="nsenter --net=/run/netns/$b" far 1 b STEPS=5 DATA=x.txt
-has_part() { [ "$(stat -c %s b/cache/convoy/from-node-0/*/part-00000 2>/dev/null || echo 0)" -gt 1000000 ]; }
-wait_for 20 has_part
+has_partial() { [ "$(stat -c %s b/cache/convoy/from-node-0/*/part-00000 2>/dev/null || echo 0)" -gt 1000000 ]; }
+wait_for 20 has_partial
 first=${node[1]} fetcher=$(workers_of "$first")
 kill -KILL "$first" $fetcher
 wait "$first" 2>/dev/null

@@ -28,9 +28,9 @@ ok "each node has moments of its own" differ calm/step-00000020/optim_{m,m_1}.sa
 # The same with 4 bits: a rank sends half of what it changed, in blocks of 256 elements and 132 bytes, and the sum of the other
 # half so too, as two calls.
 train_nodes 2 $job STEPS=10 COMPRESS=int4 METRICS_FILE="$tmp/int4.jsonl"
-half=$(((bytes / 4 / 2 + 15) / 16 * 16)) part=$((((half + 255) / 256 * 132 + 15) / 16 * 16))
+half=$(((bytes / 4 / 2 + 15) / 16 * 16)) message=$((((half + 255) / 256 * 132 + 15) / 16 * 16))
 ok "with COMPRESS=int4 an outer step sends an eighth" is "$codes $(jq -s '[.[] | select(.sent_bytes and .step % 5 == 0) | .sent_bytes] | unique | .[]' int4.jsonl)" \
-    "0 0 $((inner + 2 * part + 2 * 64))"
+    "0 0 $((inner + 2 * message + 2 * 64))"
 ok "the end of the run says what was sent" node_said 0 'compression: this worker sent .* bits an element'
 
 # Begun again from step 12, between two outer steps.

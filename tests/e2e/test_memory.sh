@@ -76,20 +76,20 @@ if with_memory $((8 * gib)) $((7 * gib)) $tiny STEPS=1 && [ $rc = 0 ]; then
     ok "a batch too large: 78, with smaller ones that fit" is "$rc $(grep -Ec 'BATCH_SIZE=[0-9]+ GLOBAL_BATCH=32; SEQ_LEN=[0-9]+; RECOMPUTE=' err)" "78 1"
     with_memory $((8 * gib)) $((420 << 10)) MODEL=gpt2-nano BATCH_SIZE=32 SEQ_LEN=128 STEPS=1
     ok "RECOMPUTE=auto takes more of it where memory is short, and says why" grep -Eq 'RECOMPUTE=auto takes (attention|block)(:[0-9]+)?: needs [0-9.]+ MiB of the 420.0 MiB that are free; RECOMPUTE=[a-z]+(:[0-9]+)? SHARD=none would need' err
-    parts="MODEL=gpt2-nano LAYERS=12 EMBED=512 HEADS=8 VOCAB=2048 SEQ_LEN=64 BATCH_SIZE=1 STEPS=1 N_GPU_EACH_NODE=2"
-    with_memory $((1020 << 10)) $((1000 << 10)) $parts
+    small="MODEL=gpt2-nano LAYERS=12 EMBED=512 HEADS=8 VOCAB=2048 SEQ_LEN=64 BATCH_SIZE=1 STEPS=1 N_GPU_EACH_NODE=2"
+    with_memory $((1020 << 10)) $((1000 << 10)) $small
     ok "two copies of a model are too much: 78, before a worker begins, with TP and PP that fit" is \
         "$rc $(grep -c 'device cpu' err) $(grep -Ec 'needs 1.[0-9] GiB of memory, but .*what would fit: .*TP=2; PP=2; SHARD=full' err)" "78 0 1"
-    with_memory $((1020 << 10)) $((1000 << 10)) $parts TP=2
+    with_memory $((1020 << 10)) $((1000 << 10)) $small TP=2
     ok "in the tensor group that was said to fit it trains" is "$rc" 0
-    with_memory $((820 << 10)) $((800 << 10)) $parts OPTIMIZER=muon
+    with_memory $((820 << 10)) $((800 << 10)) $small OPTIMIZER=muon
     ok "with OPTIMIZER=muon, which goes without TP, stages alone are named" is "$rc $(grep -c 'TP=2' err) $(grep -Ec 'what would fit: .*; PP=2' err)" "78 0 1"
-    with_memory $((1420 << 10)) $((1400 << 10)) $parts LOCAL_STEPS=5
+    with_memory $((1420 << 10)) $((1400 << 10)) $small LOCAL_STEPS=5
     ok "with LOCAL_STEPS one worker alone" is "$rc $(grep -cE 'TP=|PP=|CP=|SHARD=' err) $(grep -Ec 'what would fit: .*N_GPU_EACH_NODE=1' err)" "78 0 1"
-    with_memory $((620 << 10)) $((600 << 10)) $parts PP=2 GLOBAL_BATCH=4
+    with_memory $((620 << 10)) $((600 << 10)) $small PP=2 GLOBAL_BATCH=4
     ok "stages that are too much: 78, with what a worker of each takes" is \
         "$rc $(grep -Ec 'memory of a worker, planned: stage 0: [0-9.]+ MiB, activations [0-9.]+ MiB; stage 1: [0-9.]+ MiB' err)" "78 1"
-    with_memory $((620 << 10)) $((600 << 10)) $parts N_GPU_EACH_NODE=4 TP=2 SHARD=full GLOBAL_BATCH=2
+    with_memory $((620 << 10)) $((600 << 10)) $small N_GPU_EACH_NODE=4 TP=2 SHARD=full GLOBAL_BATCH=2
     ok "so are groups with SHARD=full" is "$rc $(grep -c 'device cpu' err)" "78 0"
     long="MODEL=llama-3.2-1b TOKENIZER=gpt2 LAYERS=8 HEADS=4 KV_HEADS=2 HEAD_DIM=8 EMBED=32 FFN=64 VOCAB=64 CONTEXT=2048 SEQ_LEN=2048
         BATCH_SIZE=1 GLOBAL_BATCH=2 STEPS=1 RECOMPUTE=none N_GPU_EACH_NODE=2"

@@ -30,12 +30,12 @@ run $settings CHECKPOINT_DIR=run1 LR=2e-3
 repeat
 ok "other settings: the log names them, and the checksums differ" is "$rc $(grep -c 'settings differ from .*LR' err) $(grep -c '^< ' out)" "1 1 2"
 
-run $settings CHECKPOINT_DIR=parts STOP_AFTER=7
-ok "STOP_AFTER: ends with a checkpoint" is "$rc $(newest_step parts)" "0 7"
-run $settings CHECKPOINT_DIR=parts STOP_AFTER=7
+run $settings CHECKPOINT_DIR=halves STOP_AFTER=7
+ok "STOP_AFTER: ends with a checkpoint" is "$rc $(newest_step halves)" "0 7"
+run $settings CHECKPOINT_DIR=halves STOP_AFTER=7
 ok "… again: nothing to do" is "$rc $(cat out err | grep -c 'nothing to do.*raise STOP_AFTER')" "0 1"
-run $settings CHECKPOINT_DIR=parts
-ok "… a run in two parts has the weights of one" is "$rc $(sum_of parts/step-00000020)" "0 $(sum_of whole/step-00000020)"
+run $settings CHECKPOINT_DIR=halves
+ok "… a run in two halves has the weights of one" is "$rc $(sum_of halves/step-00000020)" "0 $(sum_of whole/step-00000020)"
 
 rc=0
 "$convoy" verify whole STEPS=5..15 DATA=synthetic >out 2>err || rc=$?

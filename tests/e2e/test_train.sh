@@ -53,18 +53,18 @@ tokens 20240520 1 3000 $(awk 'BEGIN { srand(7); for (i = 0; i < 3000; i++) print
 file="$tiny DATA=small.bin"
 run $file STEPS=40 METRICS_FILE=whole.jsonl DROPOUT=0.1 WARMUP_STEPS=5
 ok "unbroken run" is "$rc $(steps_of whole.jsonl)" "0 40"
-part="$file STEPS=40 METRICS_FILE=part.jsonl DROPOUT=0.1 WARMUP_STEPS=5 CHECKPOINT_DIR=part CHECKPOINT_EVERY=7"
-run $part FAULT=kill@step=26 MAX_RESTARTS=0
-ok "cut in step 26" is "$rc $(steps_of part.jsonl)" "75 25"
-ok "the newest checkpoint is of step 21" is "$(newest_step part)" 21
-run $part
+resumed="$file STEPS=40 METRICS_FILE=resumed.jsonl DROPOUT=0.1 WARMUP_STEPS=5 CHECKPOINT_DIR=resumed CHECKPOINT_EVERY=7"
+run $resumed FAULT=kill@step=26 MAX_RESTARTS=0
+ok "cut in step 26" is "$rc $(steps_of resumed.jsonl)" "75 25"
+ok "the newest checkpoint is of step 21" is "$(newest_step resumed)" 21
+run $resumed
 ok "goes on from step 21" says "step 21 of 40"
-ok "the metrics file is cut back, not repeated" is "$(jq -c .step part.jsonl | sort -n | uniq -d | wc -l) $(steps_of part.jsonl)" "0 40"
-ok "losses, norms, rates bit for bit" is "$(losses part.jsonl | cksum)" "$(losses whole.jsonl | cksum)"
-ok "three checkpoints are kept" is "$(ls part | grep -c '^step-')" 3
-rm -rf part part.jsonl
-try "the same with an automatic restart: exit 0" 0 -- train $part FAULT=kill@step=26
-ok "losses bit for bit" is "$(losses part.jsonl | cksum)" "$(losses whole.jsonl | cksum)"
+ok "the metrics file is cut back, not repeated" is "$(jq -c .step resumed.jsonl | sort -n | uniq -d | wc -l) $(steps_of resumed.jsonl)" "0 40"
+ok "losses, norms, rates bit for bit" is "$(losses resumed.jsonl | cksum)" "$(losses whole.jsonl | cksum)"
+ok "three checkpoints are kept" is "$(ls resumed | grep -c '^step-')" 3
+rm -rf resumed resumed.jsonl
+try "the same with an automatic restart: exit 0" 0 -- train $resumed FAULT=kill@step=26
+ok "losses bit for bit" is "$(losses resumed.jsonl | cksum)" "$(losses whole.jsonl | cksum)"
 
 # 5. Changes between two runs of one folder.
 run $tiny STEPS=10 CHECKPOINT_DIR=change

@@ -24,24 +24,24 @@ HYPER = dict(seq=T, batch=B, steps=STEPS, warmup=3, lr=2e-3, min_lr=1e-4, weight
              beta1=0.9, beta2=0.95, eps=1e-6, schedule="cosine", optimizer="adamw")
 PLAIN = dict(relu2=False, rope=False, qk_norm=False, untied=False, cap=0.0)
 MODELS = {"muon": dict(hyper=dict(optimizer="muon", momentum=0.95)),
-          "modern": dict(parts=dict(relu2=True, rope=True, qk_norm=True, untied=True, cap=3.0)),
-          "qknorm": dict(parts=dict(qk_norm=True, cap=3.0))}
+          "modern": dict(features=dict(relu2=True, rope=True, qk_norm=True, untied=True, cap=3.0)),
+          "qknorm": dict(features=dict(qk_norm=True, cap=3.0))}
 THETA = 10000
 MATRICES = ("q", "k", "v", "att", "up", "down")  # of a block, (out,in), by Muon where asked
 
 
-def parameters(seed, parts):
+def parameters(seed, features):
     """Biases and norms too: zeros and ones would hide tensors that changed places."""
     g = torch.Generator().manual_seed(seed)
-    p = {"wte.weight": (V, C)} | ({} if parts["rope"] else {"wpe.weight": (CONTEXT, C)})
+    p = {"wte.weight": (V, C)} | ({} if features["rope"] else {"wpe.weight": (CONTEXT, C)})
     p |= {"ln_f.weight": (C,), "ln_f.bias": (C,)}
-    p |= {"lm_head.weight": (V, C)} if parts["untied"] else {}
+    p |= {"lm_head.weight": (V, C)} if features["untied"] else {}
     for i in range(L):
         shapes = {"ln_1.weight": (C,), "ln_1.bias": (C,), "ln_2.weight": (C,), "ln_2.bias": (C,), "up": (4 * C, C),
                   "up.bias": (4 * C,), "down": (C, 4 * C), "down.bias": (C,), "att": (C, C), "att.bias": (C,)}
         for x in "qkv":
             shapes |= {x: (C, C), f"{x}.bias": (C,)}
-        if parts["qk_norm"]:
+        if features["qk_norm"]:
             shapes |= {"attn.q_norm.weight": (D,), "attn.k_norm.weight": (D,)}
         p |= {f"h.{i}.{name}": shape for name, shape in shapes.items()}
     out = {}
@@ -64,29 +64,29 @@ def rotate(x):
     return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
 
 
-def attention(p, h, x, parts):
+def attention(p, h, x, features):
     q, k, v = (F.linear(x, p[h + n], p[h + n + ".bias"]).view(B, T, H, D).transpose(1, 2) for n in "qkv")
-    if parts["qk_norm"]:
+    if features["qk_norm"]:
         q, k = rms_norm(q, p[h + "attn.q_norm.weight"]), rms_norm(k, p[h + "attn.k_norm.weight"])
-    if parts["rope"]:
+    if features["rope"]:
         q, k = rotate(q), rotate(k)
     scores = q @ k.transpose(2, 3) / math.sqrt(D)
     scores = scores.masked_fill(torch.ones(T, T).triu(1).bool(), -math.inf)
     return F.linear((scores.softmax(-1) @ v).transpose(1, 2).reshape(B, T, C), p[h + "att"], p[h + "att.bias"])
 
 
-def forward(p, ids, parts):
-    x = p["wte.weight"][ids] + (0 if parts["rope"] else p["wpe.weight"][:T])
+def forward(p, ids, features):
+    x = p["wte.weight"][ids] + (0 if features["rope"] else p["wpe.weight"][:T])
     for i in range(L):
         h = f"h.{i}."
-        x = x + attention(p, h, F.layer_norm(x, (C,), p[h + "ln_1.weight"], p[h + "ln_1.bias"]), parts)
+        x = x + attention(p, h, F.layer_norm(x, (C,), p[h + "ln_1.weight"], p[h + "ln_1.bias"]), features)
         y = F.layer_norm(x, (C,), p[h + "ln_2.weight"], p[h + "ln_2.bias"])
         y = F.linear(y, p[h + "up"], p[h + "up.bias"])
-        y = F.relu(y).square() if parts["relu2"] else F.gelu(y, approximate="tanh")
+        y = F.relu(y).square() if features["relu2"] else F.gelu(y, approximate="tanh")
         x = x + F.linear(y, p[h + "down"], p[h + "down.bias"])
     x = F.layer_norm(x, (C,), p["ln_f.weight"], p["ln_f.bias"])
-    logits = x @ p["lm_head.weight" if parts["untied"] else "wte.weight"].T
-    return parts["cap"] * torch.tanh(logits / parts["cap"]) if parts["cap"] else logits
+    logits = x @ p["lm_head.weight" if features["untied"] else "wte.weight"].T
+    return features["cap"] * torch.tanh(logits / features["cap"]) if features["cap"] else logits
 
 
 def rate(hyper, s):
@@ -138,14 +138,14 @@ def in_file(p, of=lambda x: x):
     return out
 
 
-def run(hyper, parts, seed, ids, is_exact=True):
-    p = parameters(seed, parts)
+def run(hyper, features, seed, ids, is_exact=True):
+    p = parameters(seed, features)
     start = in_file(p, lambda x: x.detach().clone())
     opts, steps, first = optimizers(p, hyper), [], {}
     for s in range(hyper["steps"]):
         at = s * B * T
         x, y = ids[at:at + B * T].view(B, T), ids[at + 1:at + B * T + 1].view(B, T)
-        logits = forward(p, x, parts)
+        logits = forward(p, x, features)
         loss = F.cross_entropy(logits.view(-1, V), y.reshape(-1))
         for q in p.values():
             q.grad = None
@@ -167,29 +167,29 @@ def write_tokens(path, ids):
         f.write(struct.pack(f"<{len(ids)}H", *ids.tolist()))
 
 
-def manifest(name, parts):
+def manifest(name, features):
     out = dict(name=name, task="lm", layers=L, heads=H, embed=C, context=CONTEXT, vocab=V, arch="gpt2-modern",
-               mlp="relu2" if parts["relu2"] else "gelu_tanh", qk_norm=int(parts["qk_norm"]), untied=int(parts["untied"]),
-               logit_cap=parts["cap"])
-    return out | (dict(rope_theta=THETA, rope_fraction=1) if parts["rope"] else {})
+               mlp="relu2" if features["relu2"] else "gelu_tanh", qk_norm=int(features["qk_norm"]), untied=int(features["untied"]),
+               logit_cap=features["cap"])
+    return out | (dict(rope_theta=THETA, rope_fraction=1) if features["rope"] else {})
 
 
 def write(name):
     folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), name)
     os.makedirs(folder, exist_ok=True)
     model = MODELS[name]
-    hyper, parts = HYPER | model.get("hyper", {}), PLAIN | model.get("parts", {})
+    hyper, features = HYPER | model.get("hyper", {}), PLAIN | model.get("features", {})
     ids = torch.randint(0, V, (STEPS * B * T + 1,), generator=torch.Generator().manual_seed(5))
-    start, first, after, steps = run(hyper, parts, 11, ids)
+    start, first, after, steps = run(hyper, features, 11, ids)
     tensors = first | {"after." + n: t for n, t in after.items()}
     if hyper["optimizer"] == "muon":
-        tensors |= {"torch." + n: t for n, t in run(hyper, parts, 11, ids, is_exact=False)[2].items()}
+        tensors |= {"torch." + n: t for n, t in run(hyper, features, 11, ids, is_exact=False)[2].items()}
     config = dict(architectures=["GPT2LMHeadModel"], model_type="gpt2", vocab_size=V, n_positions=CONTEXT, n_embd=C,
                   n_layer=L, n_head=H, n_inner=None, activation_function="gelu_new", layer_norm_epsilon=1e-5,
                   tie_word_embeddings=True)
     expected = dict(torch=torch.__version__, hyper=hyper, steps=steps)
-    if parts != PLAIN:  # as the manifest of a checkpoint says it; config.json has no field for it
-        expected["model"] = json.dumps(manifest(name, parts))
+    if features != PLAIN:  # as the manifest of a checkpoint says it; config.json has no field for it
+        expected["model"] = json.dumps(manifest(name, features))
     save_file(start, os.path.join(folder, "model.safetensors"))
     save_file(tensors, os.path.join(folder, "expected.safetensors"))
     write_tokens(os.path.join(folder, "tokens.bin"), ids)

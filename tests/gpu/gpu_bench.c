@@ -1,7 +1,7 @@
 /* gpu_bench — operations of a step of GPT-2 124M (B=64, T=1024) against the limits of the GPU they
  * run on, one line each:
  *
- *   name<TAB>unit<TAB>value<TAB>part of the limit<TAB>milliseconds
+ *   name<TAB>unit<TAB>value<TAB>share of the limit<TAB>milliseconds
  *
  * Operations run as the program runs them: through the device (dev_op), with its choice of library
  * or kernel, with its shapes and strides. "own" rows call this program's kernels where the device
@@ -42,7 +42,7 @@ enum { PARAMS = 124439808, WARM = 5, RUNS = 20 };
 enum { N = B * T };
 
 static struct {
-    const char *only; /* part of the names to measure; NULL: all */
+    const char *only; /* a word in the names to measure; NULL: all */
     struct dev *dev;
     struct stream *stream;
     struct cuda cuda; /* for "own" rows: the same stream */
@@ -128,7 +128,7 @@ static double time_of(launch *fn, const void *args)
 
 static bool is_wanted(const char *name) { return !bench.only || strstr(name, bench.only); }
 
-/* print_row — TFLOP/s of what multiplies, GB/s and its part of the copy bandwidth of the rest. */
+/* print_row — TFLOP/s of what multiplies, GB/s and its share of the copy bandwidth of the rest. */
 static void print_row(const char *name, double ms, double flops, double bytes)
 {
     const char *unit = flops > 0 ? "TFLOP/s" : "GB/s";

@@ -97,7 +97,7 @@ bench_torch() {
 }
 
 # kernel_table — the rows of gpu_tests bench, but for those that were measured before; the lines about the machine go to the log.
-kernel_table() { # part of the rows' names; none: all
+kernel_table() { # a word in the rows' names; none: all
     local rc table=$logs/kernels${1:+_$1}.tsv
     [ "$DRY" = 1 ] && return 77
     within 300 "$GPU/gpu_tests" bench "$@" >"$table"

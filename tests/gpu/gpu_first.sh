@@ -14,8 +14,8 @@ has_setting() { "$GPU/convoy" help "$1" >/dev/null 2>&1; }
 note() { printf '%s\n' "$*" >>"$work/note"; }
 machine() { printf '%s\t%s\n' "$1" "$(quote "$2")" >>"$work/machine"; }
 
-# part — one step of the list.
-part() { # name, planned seconds, most seconds, command...
+# planned_step — one step of the list.
+planned_step() { # name, planned seconds, most seconds, command...
     local name=$1 cost=$2 most=$3 left
     wanted "$name" || return 0
     shift 3
@@ -182,7 +182,7 @@ blas_first() { both CONVOY_BLAS auto off; }
 
 # ---- fast? ----
 
-# times_first — a short run with times of operations; its table becomes a part of the page.
+# times_first — a short run with times of operations; its table becomes a section of the page.
 times_first() {
     local model=${first_model%%:*} batch=${first_model##*:}
     [ "$DRY" = 1 ] && return 77
@@ -195,7 +195,7 @@ times_first() {
 }
 
 # kernels_first — without nvidia-smi the benchmark's first line has the name of the GPU.
-kernels_first() { # part of the rows' names
+kernels_first() { # a word in the rows' names
     kernel_table "$@"
     local rc=$?
     [ -n "$gpu_name" ] || gpu_name=$(sed -n 's/^# \(.*\), [0-9]* multiprocessors.*/\1/p' "$logs"/kernels*.tsv | head -1)
@@ -303,31 +303,31 @@ run_first() {
     [ "$DRY" = 1 ] && first_model=gpt2-nano:2
     text_for_training
     dmon_start
-    part "what is relied on of CUDA's runtime" 10 60 runtime
-    part "environment" 5 60 environment
-    part "products of the vocabulary, 50257 and 50304" 15 60 kernels_first x50
-    part "ATTENTION=cudnn: operations and losses as with own attention" 25 90 attention_first
-    part "step $first_model" 20 90 steps_with_graphs
-    part "step $first_model CUDA_GRAPH=off, the same bits" 20 90 steps_without_graphs
-    part "golden cases within 1e-4" 20 90 golden
-    part "losses as on the CPU" 25 90 as_on_cpu
-    part "CUDA graphs: the same bits as one by one" 20 90 graphs
-    part "CONVOY_BLAS=off: losses as with cuBLASLt" 20 90 blas_first
-    part "tune" 45 100 tune_first
-    part "kernels, all families in one process" 60 240 families_first
-    part "memcheck of one family" 40 90 memcheck_first
-    part "kernel table" 45 120 kernels_first
-    part "times of operations" 20 90 times_first
-    part "PyTorch gpt2 B64 T1024 bf16" 110 200 torch_first
-    part "ncu on five kernels" 60 120 ncu_first
+    planned_step "what is relied on of CUDA's runtime" 10 60 runtime
+    planned_step "environment" 5 60 environment
+    planned_step "products of the vocabulary, 50257 and 50304" 15 60 kernels_first x50
+    planned_step "ATTENTION=cudnn: operations and losses as with own attention" 25 90 attention_first
+    planned_step "step $first_model" 20 90 steps_with_graphs
+    planned_step "step $first_model CUDA_GRAPH=off, the same bits" 20 90 steps_without_graphs
+    planned_step "golden cases within 1e-4" 20 90 golden
+    planned_step "losses as on the CPU" 25 90 as_on_cpu
+    planned_step "CUDA graphs: the same bits as one by one" 20 90 graphs
+    planned_step "CONVOY_BLAS=off: losses as with cuBLASLt" 20 90 blas_first
+    planned_step "tune" 45 100 tune_first
+    planned_step "kernels, all families in one process" 60 240 families_first
+    planned_step "memcheck of one family" 40 90 memcheck_first
+    planned_step "kernel table" 45 120 kernels_first
+    planned_step "times of operations" 20 90 times_first
+    planned_step "PyTorch gpt2 B64 T1024 bf16" 110 200 torch_first
+    planned_step "ncu on five kernels" 60 120 ncu_first
     for row in ${MODELS:-gpt2-medium:64 gpt2-large:32 gpt2-xl:16}; do
         [ "$DRY" = 1 ] && row=gpt2-nano:1
-        part "step $row" "$(first_costs "${row%%:*}")" 120 model_first "$row"
+        planned_step "step $row" "$(first_costs "${row%%:*}")" 120 model_first "$row"
         [ "$DRY" = 1 ] && break
     done
     # What a choice of the program is worth: its other ways.
-    part "step $first_model CONVOY_BLAS=plain" 20 90 other_way CONVOY_BLAS=plain
-    part "step $first_model ATTENTION=own" 20 90 other_way ATTENTION=own
+    planned_step "step $first_model CONVOY_BLAS=plain" 20 90 other_way CONVOY_BLAS=plain
+    planned_step "step $first_model ATTENTION=own" 20 90 other_way ATTENTION=own
     dmon_stop
     write_last
     [ $failures = 0 ]

@@ -56,7 +56,7 @@ can_write() {
 
 # Tables in files, a row a line, tabs between columns:
 #   rows      name, outcome, seconds, note, planned seconds: of steps
-#   measured  name, unit, value, part of the limit, ms
+#   measured  name, unit, value, share of the limit, ms
 #   times     operation, shape, calls, ms, share, rate, unit: of one step (CUDA_TIMES=1)
 #   machine   what, value
 for table in rows measured times machine; do : >"$work/$table"; done

@@ -16,7 +16,7 @@ file_i == "predicted.tsv" {
     next
 }
 file_i == "rows" { rows[++rows_n] = $0 }
-file_i == "measured" { measured[++measured_n] = $0; has[$1] = 1; value_of[$1] = $3; part_of[$1] = $4 }
+file_i == "measured" { measured[++measured_n] = $0; has[$1] = 1; value_of[$1] = $3; share_of[$1] = $4 }
 file_i == "times" { times[++times_n] = $0; time_name = "time " $1 " " $2; has[time_name] = 1 }
 file_i == "machine" { machine[++machine_n] = $0 }
 
@@ -31,7 +31,7 @@ function text(x) {
 function cell(x) { gsub(/\|/, "\\|", x); return x == "" ? "-" : x }
 # met — "yes", "no", or "-": nothing was measured, or there is no gate.
 function met(name, x) {
-    x = of[name] == "part" ? part_of[name] : value_of[name]
+    x = of[name] == "share" ? share_of[name] : value_of[name]
     return !is_number(gate[name]) || !is_number(x) ? "-" : x + 0 >= gate[name] + 0 ? "yes" : "no"
 }
 function ratio(x, y) { return is_number(x) && is_number(y) && y + 0 > 0 ? sprintf("%.2f", x / y) : "-" }
@@ -82,8 +82,8 @@ function md_gates(   i, name, x) {
     for (i = 1; i <= predicted_n; i++) {
         name = name_of[i]
         if (gate[name] == "-" || gate[name] == "") continue
-        x = of[name] == "part" ? part_of[name] : value_of[name]
-        print "| " cell(name) (of[name] == "part" ? ", share of this run's copy bandwidth" : ", " unit_of[name]) " | " gate[name] " | " cell(x) " | " met(name) " |"
+        x = of[name] == "share" ? share_of[name] : value_of[name]
+        print "| " cell(name) (of[name] == "share" ? ", share of this run's copy bandwidth" : ", " unit_of[name]) " | " gate[name] " | " cell(x) " | " met(name) " |"
     }
 }
 function md_steps(   i, f) {
@@ -94,8 +94,8 @@ function md_steps(   i, f) {
     }
 }
 function md_figures(   i, f) {
-    print is_first ? "\n## Figures\n\n| what | value | unit | part of the limit | ms | predicted | measured / predicted |\n|---|---|---|---|---|---|---|" : \
-        "\n| what | value | unit | part of the limit | ms |\n|---|---|---|---|---|"
+    print is_first ? "\n## Figures\n\n| what | value | unit | share of the limit | ms | predicted | measured / predicted |\n|---|---|---|---|---|---|---|" : \
+        "\n| what | value | unit | share of the limit | ms |\n|---|---|---|---|---|"
     for (i = 1; i <= measured_n; i++) {
         split(measured[i], f, FS)
         printf "| %s | %s | %s | %s | %s |", cell(f[1]), cell(f[3]), f[2], cell(f[4]), cell(f[5])

@@ -255,8 +255,8 @@ def hf_of_spm(sp, style):
     merges = []
     for p, i in vocab.items():
         if not sp.is_byte(i) and not sp.is_control(i) and not sp.is_unknown(i):
-            parts = [(p[:k], p[k:]) for k in range(1, len(p)) if p[:k] in vocab and p[k:] in vocab]
-            merges += [(i, vocab[a], vocab[b], a, b) for a, b in parts]
+            pairs = [(p[:k], p[k:]) for k in range(1, len(p)) if p[:k] in vocab and p[k:] in vocab]
+            merges += [(i, vocab[a], vocab[b], a, b) for a, b in pairs]
     t = Tokenizer(BPE(vocab, [(m[3], m[4]) for m in sorted(merges)], unk_token="<unk>", fuse_unk=True, byte_fallback=True))
     if style == "prepend":
         t.normalizer = normalizers.Sequence([normalizers.Prepend(MARK), normalizers.Replace(" ", MARK)])

@@ -103,9 +103,9 @@ def check_export(name, settings):
     model = loaded(f"{folder}-hf")
     far = difference(got, transformers_logits(model, ids))
     report(far <= LIMIT, f"export of {name}", f"{type(model).__name__}, difference {far:.2g}")
-    run(split, f"{folder}-hf", f"{folder}-parts", "20000")
-    files_n = sum(f.endswith(".safetensors") for f in os.listdir(f"{folder}-parts"))
-    far = difference(got, transformers_logits(loaded(f"{folder}-parts"), ids))
+    run(split, f"{folder}-hf", f"{folder}-files", "20000")
+    files_n = sum(f.endswith(".safetensors") for f in os.listdir(f"{folder}-files"))
+    far = difference(got, transformers_logits(loaded(f"{folder}-files"), ids))
     report(far <= LIMIT and files_n > 1, f"export of {name} in several files", f"{files_n} files, difference {far:.2g}")
 
 

@@ -36,7 +36,7 @@ class Block(nn.Module):
         self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
 
     def forward(self, x):
-        heads = [part.unflatten(2, (HEADS, -1)).transpose(1, 2) for part in self.qkv(self.norm_1(x)).chunk(3, 2)]
+        heads = [one.unflatten(2, (HEADS, -1)).transpose(1, 2) for one in self.qkv(self.norm_1(x)).chunk(3, 2)]
         mixed = functional.scaled_dot_product_attention(*heads, is_causal=True)
         x = x + self.proj(mixed.transpose(1, 2).flatten(2))
         return x + self.down(functional.gelu(self.up(self.norm_2(x)), approximate="tanh"))

@@ -17,8 +17,8 @@ sub expand {
     my ($path) = @_;
     return $path unless $path =~ /^(.*?)\{([^{}]*)\}(.*)$/;
     my ($head, $list, $tail) = ($1, $2, $3);
-    my @part = $list =~ /^(\d+)\.\.(\d+)$/ ? ($1 .. $2) : split /,/, $list, -1;
-    return map { expand($head . $_ . $tail) } @part;
+    my @member = $list =~ /^(\d+)\.\.(\d+)$/ ? ($1 .. $2) : split /,/, $list, -1;
+    return map { expand($head . $_ . $tail) } @member;
 }
 
 sub parse {

@@ -112,5 +112,5 @@ from_checkpoint nan FAULT=nan@step=200:rank=1 # the state in memory may be the c
 from_checkpoint off PEER_COPIES=0 FAULT=kill@step=200:rank=1
 train_nodes 2 $tiny STEPS=5 OPTIMIZER=muon
 ok "auto with Muon: none, said once" is "$codes $(grep -c 'no copies of the state in peers. memory (PEER_COPIES=auto): the moments of Muon' err.0)" "0 0 1"
-try "PEER_COPIES=1 on one node: 78, and why" 78 'PEER_COPIES=1 (argument) cannot be had: there is no other node' -- train $tiny STEPS=5 PEER_COPIES=1
+try "PEER_COPIES=1 on one node: 78, and why" 78 'PEER_COPIES=1 (argument) is not possible: there is no other node' -- train $tiny STEPS=5 PEER_COPIES=1
 done_testing

@@ -235,6 +235,8 @@ static enum status train_rounds(struct soak *s, struct comm *comm, int64_t ms, d
 
 /* ---- one rank ---- */
 
+static const char row_of_one_rank[] = "training alone";
+
 static void add_alone(struct soak *s, const struct check_soak_train *t, const struct found *f)
 {
     char why[224];
@@ -251,13 +253,12 @@ static void add_alone(struct soak *s, const struct check_soak_train *t, const st
                     f->others, f->model);
         add_wrong(s, CHECK_POINT_ONE_DEVICE, why);
     } else if (f->again || f->differ || f->unclear) {
-        add_once(s, CHECK_POINT_ONE_DEVICE, CHECK_VERDICT_SKIPPED, "training alone",
-                 see_corruption);
+        add_once(s, CHECK_POINT_ONE_DEVICE, CHECK_VERDICT_SKIPPED, row_of_one_rank, see_corruption);
     } else {
         text_format(why, sizeof why,
                     "%d rounds of %d steps gave the same logits, losses, gradients and weights",
                     t->rounds, t->config.steps);
-        add_once(s, CHECK_POINT_ONE_DEVICE, CHECK_VERDICT_PASS, "training alone", why);
+        add_once(s, CHECK_POINT_ONE_DEVICE, CHECK_VERDICT_PASS, row_of_one_rank, why);
     }
 }
 

@@ -174,7 +174,7 @@ static enum status on_progress(void *arg, enum check_stage stage, double done)
 /* ---- callbacks of check_run ---- */
 
 /* flip_of — maps FAULT=flip of `check`: step 0 flips a sum (flips_sums), step 1 flips a bit in
- * training alone, a later step flips one in training with other ranks. */
+ * training of one rank, a later step flips one in training of several ranks. */
 static enum check_soak_flip flip_of(const struct check_worker *w)
 {
     const struct conf *conf = w->config.conf;

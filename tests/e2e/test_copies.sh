@@ -69,7 +69,7 @@ pair_lost() {
     for i in 2 3; do begin_node $i N_NODES=4 $steps CHECKPOINT_DIR="$name" CHECKPOINT_EVERY=100 "$@"; done
     pid=${node[0]}
     ok "$name: the checkpoint is read" wait_for 30 node_said 0 "resuming from .*$name/step-[0-9]+: step [0-9]+ of"
-    ok "$name: what is missing is said" node_says 0 "no state is whole in memory: of step [0-9]+ the parts of 2 ranks are lost .*rank 2's with node 2 and node 3; going on from the checkpoint"
+    ok "$name: what is missing is said" node_says 0 "no state is whole in memory: of step [0-9]+, the parts of 2 ranks are lost .*rank 2's with node 2 and node 3; resuming from the checkpoint"
     at=$(last_step)
     wait_for 30 is_past $((at + 50))
     stop_nodes 4

@@ -122,7 +122,7 @@ bool peer_copy_exchange_travels(const struct peer_copy *copy, const struct step 
 void peer_copy_exchange_begin(struct peer_copy *copy, const struct step *step,
                               const struct checkpoint_progress *progress, int pieces_n)
 {
-    ASSERTF(copy->begun_n == 0, "%d pieces are under way", copy->begun_n);
+    ASSERTF(copy->begun_n == 0, "%d pieces are in progress", copy->begun_n);
     atomic_store_explicit(&copy->moved_ns, 0, memory_order_relaxed);
     copy->sends = is_sent(copy, step, copy->place.rank, copy->keeper);
     copy->receives = is_sent(copy, step, copy->source, copy->place.rank);

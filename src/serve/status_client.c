@@ -293,7 +293,7 @@ static void show_lists(struct text *t, const cJSON *root)
     }
     const cJSON *door = cJSON_GetObjectItemCaseSensitive(root, "door");
     if (cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(door, "full")))
-        text_add(t, "door full   %s connections to MASTER_PORT without the job's key, %s closed\n",
+        text_add(t, "connections %s to MASTER_PORT without the job's key, %s closed\n",
                  format_number(json_number(door, "strangers"), 0).text,
                  format_count(json_number(door, "turned_away")).text);
     cJSON_ArrayForEach(rank, cJSON_GetObjectItemCaseSensitive(root, "ranks"))

@@ -170,7 +170,7 @@ static enum status take_persistent(struct grad_compress *q)
             sums_at += p->part_bytes;
         }
     }
-    ASSERTF(sums_at == q->sums_bytes, "taken %lld handed out %lld", (long long)q->sums_bytes,
+    ASSERTF(sums_at == q->sums_bytes, "allocated %lld handed out %lld", (long long)q->sums_bytes,
             (long long)sums_at);
     return ST_OK;
 }
@@ -246,7 +246,7 @@ enum status grad_compress_open(const struct grad_compress_config *config,
     enum status st = take_all(q);
     ASSERTF(st != ST_OK || q->bytes == grad_compress_plan(config, q->rank, q->ranks,
                                                           dev_is_discrete(config->dev)),
-            "planned and taken differ: %lld taken", (long long)q->bytes);
+            "planned and allocated differ: %lld allocated", (long long)q->bytes);
     if (st == ST_OK)
         *out = q;
     else

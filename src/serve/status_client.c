@@ -63,10 +63,10 @@ static enum status fetch_url(const char *url, const char *token, int64_t limit_m
         return FAIL(ST_UNHEALTHY, "%s answered more than %zu bytes; is it a convoy node?", url,
                     STATUS_CLIENT_BYTES_MAX);
     if (result != CURLE_OK)
-        return FAIL(
-            ST_UNHEALTHY,
-            "no answer from %s: %s; is the node running, and are address and STATUS_PORT right?",
-            url, curl_client_error(error, result));
+        return FAIL(ST_UNHEALTHY,
+                    "no answer from %s: %s; is the node running, and are the address and "
+                    "STATUS_PORT right?",
+                    url, curl_client_error(error, result));
     if (code == 401)
         return FAIL(ST_UNHEALTHY,
                     "%s answered HTTP 401: it requires %s; set STATUS_TOKEN_FILE to a file with "

@@ -151,9 +151,7 @@ static enum status open_step(struct eval *e)
                                             .is_discrete = dev_is_discrete(e->dev)};
     struct memory_plan plan;
     TRY(memory_plan_eval(&config, &place, &plan));
-    TRY(memory_check_command(
-        "eval", &plan, e->dev,
-        "a smaller BATCH_SIZE or SEQ_LEN needs less, and a smaller model does"));
+    TRY(memory_check_command("eval", &plan, e->dev, "use a smaller BATCH_SIZE, SEQ_LEN or model"));
     /* While a model is loaded no code checks for a signal, and no result can be lost. */
     signal(SIGINT, SIG_DFL);
     signal(SIGTERM, SIG_DFL);

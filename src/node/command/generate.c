@@ -165,9 +165,8 @@ static enum status generate_text(struct writer *w, struct model_source *source,
     struct memory_plan plan;
     TRY(memory_plan_generate(dims, window, device_dtype(conf, dev_is_discrete(w->dev)), &place,
                              &plan));
-    TRY(memory_check_command(
-        "generate", &plan, w->dev,
-        "a shorter PROMPT and fewer TOKENS need less, and a smaller model does"));
+    TRY(memory_check_command("generate", &plan, w->dev,
+                             "use a shorter PROMPT, fewer TOKENS or a smaller model"));
     TRY(decoder_open(w->dev, dims, window, device_dtype(conf, dev_is_discrete(w->dev)),
                      &w->decoder));
     struct load_target target = decoder_target(w->decoder);

@@ -129,7 +129,8 @@ void supervisor_recover_watch(struct supervisor *s, int64_t now_ms)
     if (board_worker_has_stepped(&first))
         restart_budget_stepped(&s->budget, s->checkpoints, now_ms);
     if (restart_budget_refill(&s->budget, s->checkpoints, now_ms))
-        LOG_INFO("no loss for an hour or %d checkpoints: %lld of %lld restarts are used",
+        LOG_INFO("no loss for an hour or %d checkpoints: one more restart is allowed; %lld of %lld "
+                 "restarts are used",
                  RESTART_BUDGET_REFILL_CHECKPOINTS, (long long)restart_budget_used(&s->budget),
                  (long long)s->max_restarts);
 }

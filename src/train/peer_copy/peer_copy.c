@@ -316,13 +316,13 @@ static void log_cost(struct peer_copy *copy, double step_ms)
         return;
     peer_copy_stats(copy, &stats);
     const double all_ms = 1000 * (double)stats.bytes / stats.bytes_per_second;
-    LOG_INFO("copies in peers' memory: the state after each step, every part on two nodes; %s of "
-             "this rank at %s/s: training waits %.1f ms, %.1f ms more %s a step of %.0f ms%s",
-             text_format_bytes(bytes, sizeof bytes, (double)stats.bytes),
-             text_format_bytes(speed, sizeof speed, stats.bytes_per_second), stats.ms,
-             fmax(all_ms - stats.ms, 0), is_apart(copy) ? "after the passes of" : "during", step_ms,
-             all_ms > COSTLY_SHARE * step_ms ? "; if that makes steps too long, set PEER_COPIES=0"
-                                             : "");
+    LOG_INFO(
+        "copies in peers' memory: the state after each step, every part on two nodes; %s of this "
+        "rank at %s/s: training waits %.1f ms, and %.1f ms more pass %s a step of %.0f ms%s",
+        text_format_bytes(bytes, sizeof bytes, (double)stats.bytes),
+        text_format_bytes(speed, sizeof speed, stats.bytes_per_second), stats.ms,
+        fmax(all_ms - stats.ms, 0), is_apart(copy) ? "after the passes of" : "during", step_ms,
+        all_ms > COSTLY_SHARE * step_ms ? "; if that makes steps too long, set PEER_COPIES=0" : "");
 }
 
 /* begin_copy — Begins a copy. pieces_n: number of pieces in which slices are sent; the same at both

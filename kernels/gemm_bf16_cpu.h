@@ -45,7 +45,7 @@ struct gemm_workspace {
     float sums[GEMM_M_MAX * GEMM_NR * GEMM_PANELS_MAX];
 };
 _Static_assert(sizeof(struct gemm_workspace) <= CPU_SCRATCH_BYTES,
-               "a thread's scratch memory holds what a product needs");
+               "a thread's scratch memory is large enough for a product");
 
 /* A panel of B to pack: columns n … n+cols-1, k … k+k_n-1, unit by unit, one unit every `every`
  * steps of the tile. */

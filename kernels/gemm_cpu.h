@@ -54,7 +54,7 @@ struct gemm_workspace {
     float totals[(GEMM_M_MAX + GEMM_MR) + GEMM_NR * GEMM_PANELS_MAX];
 };
 _Static_assert(sizeof(struct gemm_workspace) <= CPU_SCRATCH_BYTES,
-               "a thread's scratch memory holds what a product needs");
+               "a thread's scratch memory is large enough for a product");
 
 /* The current task: rows m0 … m0+rows-1, columns n0 … n0+cols-1, k0 … k0+k-1. */
 struct gemm_task {

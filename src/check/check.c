@@ -148,7 +148,8 @@ static const char *why_skipped(enum check_point point, const struct check_config
         return "no Slurm job asked for GPUs here";
     case CHECK_POINT_SCHEDULING:
     case CHECK_POINT_QOS:
-        return "only the scheduler knows it: compare a job of high with one of low priority";
+        return "only the scheduler controls it: compare a job of high priority with a job of low "
+               "priority";
     case CHECK_POINT_DISTRIBUTION:
     case CHECK_POINT_CHECKPOINT:
     case CHECK_POINT_ONE_DEVICE:
@@ -156,8 +157,8 @@ static const char *why_skipped(enum check_point point, const struct check_config
     case CHECK_POINT_MANY_NODES:
     case CHECK_POINT_PARTITIONING:
         return has_soak(config)
-                   ? "training did not come to it"
-                   : "it takes training, which a quick check does not: set CHECK=standard";
+                   ? "training ended before this check"
+                   : "it needs training, which a quick check leaves out: set CHECK=standard";
     default:
         return config->place.ranks == 1 ? "there is one worker" : "this check was too short for it";
     }

@@ -168,8 +168,8 @@ static void judge_row(struct check_row *row, const struct check_reference *peers
         const bool is_bad = !isnan(row->value) && is_worse(row, 0);
         row->verdict = is_bad ? CHECK_VERDICT_FAIL : CHECK_VERDICT_SKIPPED;
         if (is_bad)
-            add_reason(row,
-                       row->better == CHECK_BETTER_HIGHER ? "nothing arrived" : "no answer came");
+            add_reason(row, row->better == CHECK_BETTER_HIGHER ? "nothing arrived"
+                                                               : "no answer arrived");
         else
             add_reason(row,
                        isnan(row->value) ? "no value was measured" : "too fast to be measured");
@@ -259,7 +259,7 @@ static void excuse_links(struct check_rows *rows)
         row->remedy[0] = 0;
         text_format(row->why, sizeof row->why,
                     "slower than other links, but node %d computes slowly (%s): check again when "
-                    "that is mended",
+                    "that is repaired",
                     core->node, core->name);
     }
 }

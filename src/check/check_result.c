@@ -190,11 +190,10 @@ enum status check_result_status(const struct check_result *result, int node, boo
             return fail_with_row(ST_PEER, "", other, n);
         other = first_failure(&result->rows, ABOUT_ANY, &n);
         if (other)
-            return fail_with_row(
-                ST_DISAGREE,
-                ", and no node could be named, so nothing was trained and none is to be "
-                "taken out yet",
-                other, n);
+            return fail_with_row(ST_DISAGREE,
+                                 ", and no node could be named, so nothing was trained and no node "
+                                 "is to be taken out yet",
+                                 other, n);
         return ST_OK;
     }
     const struct check_row *any = first_failure(&result->rows, ABOUT_ANY, &n);

@@ -127,7 +127,7 @@ static enum status check_request(const struct state *s, const struct request *q)
     const int64_t elems = is_array ? state_describe(s, (int)q->array, 0).elems : 0;
     return is_array && q->first >= 0 && q->n >= 0 && q->first <= (double)elems - q->n
                ? ST_OK
-               : FAIL(ST_BUG, "rank 0 asked for array %g, %g elements from %g of %lld", q->array,
+               : FAIL(ST_BUG, "rank 0 requested array %g, %g elements from %g of %lld", q->array,
                       q->n, q->first, (long long)elems);
 }
 
@@ -147,7 +147,7 @@ enum status state_serve(const struct state *s)
     }
     if (q.array == 0)
         return ST_OK;
-    return FAIL(ST_PEER, "rank 0 could not read or write the model's state: %s; its log says why",
+    return FAIL(ST_PEER, "rank 0 could not read or write the model's state: %s; see its log",
                 status_name((enum status)(int)q.array));
 }
 

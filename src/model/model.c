@@ -200,9 +200,8 @@ static enum status check_gpt2(const struct model_dims *dims)
         return FAIL(ST_BAD_SETTING, "LOGIT_CAP is %g, outside %g … %g; set it within, or to 0",
                     f->logit_cap, LOGIT_CAP_LEAST, LOGIT_CAP_MOST);
     if (dims->task == MODEL_TASK_QA && (f->logit_cap > 0 || f->is_untied))
-        return FAIL(ST_BAD_SETTING,
-                    "LOGIT_CAP and TIE_EMBEDDINGS=0 are of a language model's vocabulary, which "
-                    "TASK=qa does not have; leave them out");
+        return FAIL(ST_BAD_SETTING, "LOGIT_CAP and TIE_EMBEDDINGS=0 are for the vocabulary of a "
+                                    "language model, which TASK=qa does not have; leave them out");
     return ST_OK;
 }
 

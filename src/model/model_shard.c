@@ -21,8 +21,8 @@ static enum status cut_layers(struct model_dims *d, const struct model_shard *sh
         int64_t first = shard->chunk[i].first, own = shard->chunk[i].n;
         if (first < end || own < 1 || own > d->layers || first > d->layers - own)
             return FAIL(ST_BAD_SETTING,
-                        "A stage with %lld layers from layer %lld on, in a model of LAYERS=%lld; "
-                        "choose fewer stages (PP) or chunks (PP_CHUNKS)",
+                        "a stage has %lld layers from layer %lld on, but the model has "
+                        "LAYERS=%lld; choose fewer stages (PP) or chunks (PP_CHUNKS)",
                         (long long)own, (long long)first, (long long)d->layers);
         end = first + own;
         n += own;

@@ -140,7 +140,7 @@ void route_answer(const char *path, bool is_get, bool has_body, const struct vie
         out->allow = "GET, HEAD";
         set_error(out, 405, "Method Not Allowed", "this endpoint is read-only: use GET or HEAD");
     } else if (has_body) {
-        set_error(out, 413, "Payload Too Large", "a GET takes no body here");
+        set_error(out, 413, "Payload Too Large", "a GET has no body here");
     } else if (route == NULL) {
         set_error(out, 404, "Not Found",
                   "no such path; there are / /status /history /history.csv /log /settings /runs "

@@ -132,8 +132,8 @@ static void restore_history(struct serve *serve, bool is_over, bool is_last)
     if (found.len > 0 && history_read(found.data, found.len, &old) == ST_OK)
         history_read_prepend(&serve->history, &old, step);
     else if (found.len > 0)
-        LOG_WARN("%s: %s; it is not used, and the curves begin anew", serve->config.archive_path,
-                 status_message());
+        LOG_WARN("%s: %s; the file is not used, and the curves begin anew",
+                 serve->config.archive_path, status_message());
     status_restore(&saved);
     text_free(&found);
 }

@@ -63,10 +63,10 @@ static enum status fetch_url(const char *url, const char *token, int64_t limit_m
         return FAIL(ST_UNHEALTHY, "%s answered more than %zu bytes; is it a convoy node?", url,
                     STATUS_CLIENT_BYTES_MAX);
     if (result != CURLE_OK)
-        return FAIL(
-            ST_UNHEALTHY,
-            "no answer from %s: %s; is the node running, and are address and STATUS_PORT right?",
-            url, curl_client_error(error, result));
+        return FAIL(ST_UNHEALTHY,
+                    "no answer from %s: %s; is the node running, and are the address and "
+                    "STATUS_PORT right?",
+                    url, curl_client_error(error, result));
     if (code == 401)
         return FAIL(ST_UNHEALTHY,
                     "%s answered HTTP 401: it requires %s; set STATUS_TOKEN_FILE to a file with "
@@ -293,7 +293,7 @@ static void show_lists(struct text *t, const cJSON *root)
     }
     const cJSON *door = cJSON_GetObjectItemCaseSensitive(root, "door");
     if (cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(door, "full")))
-        text_add(t, "door full   %s connections to MASTER_PORT without the job's key, %s closed\n",
+        text_add(t, "connections %s to MASTER_PORT without the job's key, %s closed\n",
                  format_number(json_number(door, "strangers"), 0).text,
                  format_count(json_number(door, "turned_away")).text);
     cJSON_ArrayForEach(rank, cJSON_GetObjectItemCaseSensitive(root, "ranks"))

@@ -172,8 +172,8 @@ static enum status check_status(const cJSON *status)
             return FAIL(ST_BAD_DATA, "its status has no \"%s\" of the right type", members[i].key);
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(status, lists[i])) if (
-            !cJSON_IsObject(item)) return FAIL(ST_BAD_DATA, "its status has %s that are no objects",
-                                               lists[i]);
+            !cJSON_IsObject(item)) return FAIL(ST_BAD_DATA,
+                                               "its status has %s that are not objects", lists[i]);
     return ST_OK;
 }
 
@@ -198,7 +198,7 @@ static enum status read_record(struct stored_run *run, const cJSON *record)
     TRY(check_status(status));
     const cJSON *item, *list = cJSON_GetObjectItemCaseSensitive(settings, "settings");
     if (!cJSON_IsArray(list))
-        return FAIL(ST_BAD_DATA, "its settings are no list");
+        return FAIL(ST_BAD_DATA, "its settings are not a list");
     cJSON_ArrayForEach(
         item,
         list) if (!is_kind(item, "name", cJSON_String) || !is_kind(item, "value", cJSON_String) ||
@@ -333,7 +333,7 @@ static enum status refresh_run(struct stored_run *run)
 enum status stored_runs_open(char *const *dirs, int n, struct stored_runs **out)
 {
     if (n > STORED_RUNS_MAX)
-        return FAIL(ST_USAGE, "view shows %d runs at most, and %d folders are given",
+        return FAIL(ST_USAGE, "view shows %d runs at most, but %d folders are given",
                     STORED_RUNS_MAX, n);
     struct stored_runs *runs = memory_new(1, sizeof *runs + (size_t)n * sizeof runs->run[0]);
     enum status st = ST_OK;

@@ -213,7 +213,7 @@ bool view_is_ready(const struct view *view, char *reason, int reason_cap)
     const struct board_error *error = view_error(view);
     if (view->phase == BOARD_PHASE_FAILED)
         text_format(reason, (size_t)reason_cap, "failed: %s",
-                    error != NULL ? error->message : "the reason is not known");
+                    error != NULL ? error->message : "the reason is unknown");
     else
         text_format(reason, (size_t)reason_cap, "not training: %s",
                     view->is_stopping ? "stopping" : board_phase_text(view->phase));

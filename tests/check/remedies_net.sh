@@ -50,7 +50,7 @@ check
 printed=$(row "link latency" remedy)
 run_on 1 2
 undo_route
-tried "a longer way" "link latency"
+tried "a longer route" "link latency"
 
 "$top/tests/check/trees/unpack.pl" "$TREE" laptop >/dev/null
 mkdir -p "$TREE/usr/bin" && : >"$TREE/usr/bin/chronyc"

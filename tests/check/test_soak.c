@@ -124,7 +124,7 @@ TEST(a_flip_in_each_round_names_the_device)
     struct job jobs[4] = {0};
     jobs[1].flip = CHECK_SOAK_FLIP_ALWAYS;
     ranks_run(2, 2, run_rank, jobs, sizeof *jobs);
-    assert_named(jobs, 4, 1, "other numbers than on most of 3 devices of its kind");
+    assert_named(jobs, 4, 1, "other results than on most of 3 devices of its kind");
 }
 
 TEST(a_flip_among_replicas_names_the_rank)
@@ -134,7 +134,7 @@ TEST(a_flip_among_replicas_names_the_rank)
         memset(jobs, 0, sizeof jobs);
         jobs[rank].flip = CHECK_SOAK_FLIP_GROUP;
         ranks_run(4, 1, run_rank, jobs, sizeof *jobs);
-        assert_named(jobs, 4, rank, "not those of most replicas");
+        assert_named(jobs, 4, rank, "most replicas of the model have other");
     }
 }
 
@@ -144,7 +144,7 @@ TEST(all_nodes_name_what_a_node_cannot)
     struct job jobs[4] = {0};
     jobs[2].flip = CHECK_SOAK_FLIP_GROUP;
     ranks_run(2, 2, run_rank, jobs, sizeof *jobs);
-    assert_named(jobs, 4, 2, "not those of most replicas");
+    assert_named(jobs, 4, 2, "most replicas of the model have other");
 }
 
 /* A wrong gradient is in the sum that all replicas take: they agree, and no node is named where

@@ -21,7 +21,7 @@ static void suite_bad_arguments_rank(struct suite_rank *me)
     SUITE_REFUSED(comm_all_reduce(me->comm, f32, f32, INT64_MAX), "elements");
     SUITE_REFUSED(comm_all_reduce(me->comm, f32, f64, 1), "from dtype");
     SUITE_REFUSED(comm_all_reduce(me->comm, i32, i32, 1), "sums are of");
-    SUITE_REFUSED(comm_all_reduce(me->comm, none, f32, 1), "nowhere");
+    SUITE_REFUSED(comm_all_reduce(me->comm, none, f32, 1), "without a buffer");
     SUITE_REFUSED(comm_broadcast(me->comm, f32, 1, me->place.ranks), "with rank");
     SUITE_REFUSED(comm_broadcast(me->comm, f32, 1, -1), "with rank");
     SUITE_REFUSED(comm_send(me->comm, f32, 1, me->place.rank), "with rank");

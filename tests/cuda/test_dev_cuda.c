@@ -234,7 +234,7 @@ TEST(no_device)
     expect_failure(dev_cuda_count(&count), ST_NO_DEVICE, "DEVICE=cpu");
     runtime.devices_n = 1;
     expect_failure(dev_cuda_open(1, false, &dev), ST_NO_DEVICE,
-                   "GPU 1 was asked for, but this process sees 1");
+                   "GPU 1 was requested, but this process sees 1");
     runtime.major = 7;
     expect_failure(dev_cuda_open(0, false, &dev), ST_NO_DEVICE, "needs sm_80");
     runtime.major = 9;
@@ -379,7 +379,7 @@ TEST(libraries_fit_the_driver)
     for (int i = 0; i < 2; i++) {
         runtime.driver = 12040;
         expect_failure(find[i](about, sizeof about), ST_NO_DEVICE,
-                       ": is for CUDA 13, and the driver knows CUDA 12.4");
+                       ": is for CUDA 13, and the driver supports CUDA 12.4");
         runtime.driver = 13000;
         kt_ok(find[i](about, sizeof about));
     }

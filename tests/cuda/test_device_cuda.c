@@ -347,11 +347,11 @@ TEST(a_gpu_that_is_too_small)
     assert_int_equal(ask_fit("MODEL=gpt2-xl BATCH_SIZE=4", message, sizeof message),
                      ST_BAD_SETTING);
     if (!strstr(message, "but the GPU has 8.0 GiB") ||
-        !strstr(message, "what would fit: SHARD=full"))
+        !strstr(message, "it would fit with: SHARD=full"))
         fail_msg("%s", message);
     assert_int_equal(ask_fit("MODEL=gpt2-medium BATCH_SIZE=8", message, sizeof message),
                      ST_BAD_SETTING);
-    if (!strstr(message, "what would fit: BATCH_SIZE="))
+    if (!strstr(message, "it would fit with: BATCH_SIZE="))
         fail_msg("%s", message);
 }
 

@@ -117,7 +117,7 @@ TEST(the_table_has_every_operation)
     }
     assert_true(fabs(share - 100) < 1);
     assert_true(ms > 20); /* a step of one block has more kernels than that */
-    assert_non_null(strstr(lines[0], "mean of 3 steps; all operations of a step take "));
+    assert_non_null(strstr(lines[0], "mean of 3 steps; all operations of a step need "));
     kt_free(out.state);
 }
 

@@ -50,7 +50,7 @@ ok "a report that cannot be written: 74 or 66, with its name" is "$(grep -c '/pr
 
 # 2. A baseline: written where there is none, read later, refused where it is none.
 check CHECK=quick BASELINE=good.json REPORT=b.json
-ok "BASELINE: written when there is none" is "$rc $(grep -c 'BASELINE=good.json was not there and is written' err)" "$(due 1 b.json) 1"
+ok "BASELINE: written when there is none" is "$rc $(grep -c 'BASELINE=good.json did not exist and was written' err)" "$(due 1 b.json) 1"
 check CHECK=quick BASELINE=good.json
 ok "and compared with the next time" is "$(grep -c 'rows compared with BASELINE=good.json' err)" 1
 echo '{' >bad.json

@@ -73,7 +73,7 @@ if ulimit -v 2>/dev/null >/dev/null && [ -z "${SAN:-}" ]; then
     big="MODEL=gpt2-nano LAYERS=1 HEADS=2 EMBED=64 VOCAB=400000 CONTEXT=32 BATCH_SIZE=1 SEQ_LEN=4 STEPS=2 CHECKPOINT_EVERY=1"
     rc=0
     (ulimit -v 560000 && exec "$convoy" train $quiet $big CHECKPOINT_DIR=tight CHECKPOINT_ASYNC=on) >out 2>err || rc=$?
-    ok "CHECKPOINT_ASYNC=on without the memory: 78" is "$rc $(grep -c 'what would fit: CHECKPOINT_ASYNC=auto' err)" "78 1"
+    ok "CHECKPOINT_ASYNC=on without the memory: 78" is "$rc $(grep -c 'it would fit with: CHECKPOINT_ASYNC=auto' err)" "78 1"
     (ulimit -v 560000 && exec "$convoy" train $quiet $big CHECKPOINT_DIR=tight) >out 2>err
     ok "auto: training waits, which is said, and saves" is "$(grep -c 'training will wait while checkpoints are written' err) $(newest_step tight)" "1 2"
 else

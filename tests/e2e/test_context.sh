@@ -12,7 +12,7 @@ share="N_GPU_EACH_NODE=2 CP=2" name=CP=2
 # 1. One node.
 equals_one
 ok "the log has the mesh and its links" says 'mesh: data 1 x context 2; context groups inside a node over shm'
-tells="$(grep -cE 'context parallelism: communication took [0-9.]+% of the steps. time, and no computation ran beside it' out)"
+tells="$(grep -cE 'context parallelism: communication took [0-9.]+% of the steps. time, and no computation ran during it' out)"
 ok "the end of the run tells the share of communication" is "$tells" 1
 losses_near gpt.jsonl 2e-6 "data 2 x CP=2, SHARD=full: losses within 2e-6" $gpt N_GPU_EACH_NODE=4 CP=2 SHARD=full
 losses_near gpt.jsonl 2e-6 "CP=2 with four micro-batches: losses within 2e-6" $gpt $share BATCH_SIZE=1

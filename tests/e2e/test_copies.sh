@@ -69,7 +69,7 @@ pair_lost() {
     for i in 2 3; do begin_node $i N_NODES=4 $steps CHECKPOINT_DIR="$name" CHECKPOINT_EVERY=100 "$@"; done
     pid=${node[0]}
     ok "$name: the checkpoint is read" wait_for 30 node_said 0 "resuming from .*$name/step-[0-9]+: step [0-9]+ of"
-    ok "$name: what is missing is said" node_says 0 "no state is whole in memory: of step [0-9]+ the parts of 2 ranks are lost .*rank 2's with node 2 and node 3; going on from the checkpoint"
+    ok "$name: what is missing is said" node_says 0 "no state is whole in memory: of step [0-9]+, the parts of 2 ranks are lost .*rank 2's with node 2 and node 3; resuming from the checkpoint"
     at=$(last_step)
     wait_for 30 is_past $((at + 50))
     stop_nodes 4
@@ -112,5 +112,5 @@ from_checkpoint nan FAULT=nan@step=200:rank=1 # the state in memory may be the c
 from_checkpoint off PEER_COPIES=0 FAULT=kill@step=200:rank=1
 train_nodes 2 $tiny STEPS=5 OPTIMIZER=muon
 ok "auto with Muon: none, said once" is "$codes $(grep -c 'no copies of the state in peers. memory (PEER_COPIES=auto): the moments of Muon' err.0)" "0 0 1"
-try "PEER_COPIES=1 on one node: 78, and why" 78 'PEER_COPIES=1 (argument) cannot be had: there is no other node' -- train $tiny STEPS=5 PEER_COPIES=1
+try "PEER_COPIES=1 on one node: 78, and why" 78 'PEER_COPIES=1 (argument) is not possible: there is no other node' -- train $tiny STEPS=5 PEER_COPIES=1
 done_testing

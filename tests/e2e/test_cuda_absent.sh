@@ -89,7 +89,7 @@ unfit() {
     ok "$name: docs/gpu.md has it" documented "$symptom" "$remedy"
 }
 
-unfit "an old driver" "is too old: it knows CUDA $((${needs%%.*} - 1)).4, this program needs $needs" \
+unfit "an old driver" "is too old: it supports CUDA $((${needs%%.*} - 1)).4, this program needs $needs" \
     "install driver $newest or newer" FAKE_CUDA=$(((${needs%%.*} - 1) * 1000 + 40))
 unfit "no GPU" "gives this process no GPU (CUDA error 100, no CUDA-capable device is detected)" \
     "there is no /dev/nvidia*: the machine has no NVIDIA GPU, or its container was given none; start it with --gpus all" FAKE_ERROR=100
@@ -130,7 +130,7 @@ EOF
         "start a container with --gpus all (nvidia-container-toolkit), else install the driver"
     if [ -n "$built" ]; then
         convoy=$tmp/in_container driver=$tmp/driver
-        unfit "an old driver that tells its release" "the NVIDIA driver 550.54.14 is too old: it knows" "install driver $newest or newer" \
+        unfit "an old driver that tells its release" "the NVIDIA driver 550.54.14 is too old: it supports" "install driver $newest or newer" \
             FAKE_CUDA=$(((${needs%%.*} - 1) * 1000 + 40))
     fi
     convoy=$real

@@ -124,7 +124,7 @@ ok "done again without a fault: equal" is "$rc $(number even .checkpoints,.gener
 rm -r even/step-00000060
 run $tiny LR=2e-3 STEPS=60 CHECKPOINT_DIR=other
 cp -r other/step-00000060 even/step-00000060
-try "a checkpoint of another run" 1 'step-00000060 has weights .* its files are of another run, or were changed' -- verify even
+try "a checkpoint of another run" 1 'step-00000060 has weights .* its files come from another run, or were changed' -- verify even
 ok "provenance, as JSON" is "$("$convoy" verify killed JSON=1 | jq -c '.provenance | [.settings.SEED, .model.layers, .ranks, .layout.TP, .layout.SHARD, .exact]')" '[1,2,1,1,"none",true]'
 
 # 7. RESUME=never: the ledger goes with its checkpoints.

@@ -71,21 +71,21 @@ gib=$((1 << 20))
 if with_memory $((8 * gib)) $((7 * gib)) $tiny STEPS=1 && [ $rc = 0 ]; then
     with_memory $((24 * gib)) $((23 * gib)) LAYERS=32 EMBED=2560 HEADS=32 RECOMPUTE=light
     ok "2.7 billion parameters on 24 GiB: 78" is "$rc" 78
-    ok "and over how many workers they would go" grep -Eq 'what would fit: SHARD=full RECOMPUTE=block on [0-9]+ workers' err
+    ok "and over how many workers they would go" grep -Eq 'it would fit with: SHARD=full RECOMPUTE=block on [0-9]+ workers' err
     with_memory $((8 * gib)) $((6 * gib)) MODEL=gpt2 BATCH_SIZE=32 RECOMPUTE=light
     ok "a batch too large: 78, with smaller ones that fit" is "$rc $(grep -Ec 'BATCH_SIZE=[0-9]+ GLOBAL_BATCH=32; SEQ_LEN=[0-9]+; RECOMPUTE=' err)" "78 1"
     with_memory $((8 * gib)) $((420 << 10)) MODEL=gpt2-nano BATCH_SIZE=32 SEQ_LEN=128 STEPS=1
-    ok "RECOMPUTE=auto takes more of it where memory is short, and says why" grep -Eq 'RECOMPUTE=auto takes (attention|block)(:[0-9]+)?: needs [0-9.]+ MiB of the 420.0 MiB that are free; RECOMPUTE=[a-z]+(:[0-9]+)? SHARD=none would need' err
+    ok "RECOMPUTE=auto uses more of it where memory is short, and says why" grep -Eq 'RECOMPUTE=auto uses (attention|block)(:[0-9]+)?: needs [0-9.]+ MiB of the 420.0 MiB that are free; RECOMPUTE=[a-z]+(:[0-9]+)? SHARD=none would need' err
     small="MODEL=gpt2-nano LAYERS=12 EMBED=512 HEADS=8 VOCAB=2048 SEQ_LEN=64 BATCH_SIZE=1 STEPS=1 N_GPU_EACH_NODE=2"
     with_memory $((1020 << 10)) $((1000 << 10)) $small
     ok "two copies of a model are too much: 78, before a worker begins, with TP and PP that fit" is \
-        "$rc $(grep -c 'device cpu' err) $(grep -Ec 'needs 1.[0-9] GiB of memory, but .*what would fit: .*TP=2; PP=2; SHARD=full' err)" "78 0 1"
+        "$rc $(grep -c 'device cpu' err) $(grep -Ec 'needs 1.[0-9] GiB of memory, but .*it would fit with: .*TP=2; PP=2; SHARD=full' err)" "78 0 1"
     with_memory $((1020 << 10)) $((1000 << 10)) $small TP=2
     ok "in the tensor group that was said to fit it trains" is "$rc" 0
     with_memory $((820 << 10)) $((800 << 10)) $small OPTIMIZER=muon
-    ok "with OPTIMIZER=muon, which goes without TP, stages alone are named" is "$rc $(grep -c 'TP=2' err) $(grep -Ec 'what would fit: .*; PP=2' err)" "78 0 1"
+    ok "with OPTIMIZER=muon, which goes without TP, stages alone are named" is "$rc $(grep -c 'TP=2' err) $(grep -Ec 'it would fit with: .*; PP=2' err)" "78 0 1"
     with_memory $((1420 << 10)) $((1400 << 10)) $small LOCAL_STEPS=5
-    ok "with LOCAL_STEPS one worker alone" is "$rc $(grep -cE 'TP=|PP=|CP=|SHARD=' err) $(grep -Ec 'what would fit: .*N_GPU_EACH_NODE=1' err)" "78 0 1"
+    ok "with LOCAL_STEPS one worker alone" is "$rc $(grep -cE 'TP=|PP=|CP=|SHARD=' err) $(grep -Ec 'it would fit with: .*N_GPU_EACH_NODE=1' err)" "78 0 1"
     with_memory $((620 << 10)) $((600 << 10)) $small PP=2 GLOBAL_BATCH=4
     ok "stages that are too much: 78, with what a worker of each takes" is \
         "$rc $(grep -Ec 'memory of a worker, planned: stage 0: [0-9.]+ MiB, activations [0-9.]+ MiB; stage 1: [0-9.]+ MiB' err)" "78 1"
@@ -97,7 +97,7 @@ if with_memory $((8 * gib)) $((7 * gib)) $tiny STEPS=1 && [ $rc = 0 ]; then
     export OMP_NUM_THREADS=2
     middle=$((($(needs) + $(needs CP=2)) / 2))
     with_memory $((middle << 10)) $((middle << 10)) $long
-    ok "samples too long: 78, with CP that fits" is "$rc $(grep -Ec 'what would fit: SEQ_LEN=1024; .*CP=2' err)" "78 1"
+    ok "samples too long: 78, with CP that fits" is "$rc $(grep -Ec 'it would fit with: SEQ_LEN=1024; .*CP=2' err)" "78 1"
     with_memory $((middle << 10)) $((middle << 10)) $long CP=2
     ok "in the context group that was said to fit it trains" is "$rc" 0
     unset OMP_NUM_THREADS

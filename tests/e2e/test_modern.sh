@@ -35,7 +35,7 @@ for other in ACTIVATION=gelu LOGIT_CAP=30 POSITIONS=learned QK_NORM=0 TIE_EMBEDD
 done
 run $model MODEL=one LR=1e-3 DATA=tokens.bin STEPS=2 METRICS_FILE=from.jsonl
 ok "MODEL= takes the checkpoint, features and weights" holds from.jsonl '.[0].loss < 3.5'
-try "with another feature it is refused" 78 'LOGIT_CAP=30 (argument) is not what the weights of MODEL=one' -- train $model MODEL=one DATA=tokens.bin STEPS=2 LOGIT_CAP=30
+try "with another feature it is refused" 78 'LOGIT_CAP=30 (argument) differs from the value with which the weights of MODEL=one' -- train $model MODEL=one DATA=tokens.bin STEPS=2 LOGIT_CAP=30
 "$convoy" eval CHECKPOINT_DIR=one VAL_DATA=tokens.bin SEQ_LEN=16 >out 2>err
 ok "eval: a loss as in training" is "$? $(grep -cE 'loss [0-3]\.[0-9]+' out)" "0 1"
 rc=0

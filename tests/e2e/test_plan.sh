@@ -60,7 +60,7 @@ jq -n "[$(step_ms), $(step_ms COMPRESS=int8), $(step_ms COMPRESS=int4-zstd), $(s
 ok "COMPRESS and LOCAL_STEPS are planned" holds out '.[0] | length == 5 and . == (sort | reverse) and .[1] < 0.7 * .[0] and .[4] < 0.9 * .[3]'
 
 try "what does not fit is refused" 78 -- plan CLUSTER=a100-40 $seven BATCH_SIZE=1 SHARD=none RECOMPUTE=none
-ok "with what is short" grep -qE 'does not fit: [0-9.]+ GiB short in the memory of a GPU; what fits: .*SHARD=full' err
+ok "with what is short" grep -qE 'does not fit: [0-9.]+ GiB short in the memory of a GPU; it fits with: .*SHARD=full' err
 ok "and the table of memory" grep -qE 'the fullest GPU needs .* GiB of 40.0 GiB' out
 try "so is what no mesh fits" 78 -- plan CLUSTER=a100-40 MODEL=llama-3-70b SEQ_LEN=8192 GLOBAL_BATCH=64 MESH=auto
 ok "with a number of nodes that does" grep -qE 'no mesh of 8 devices has room for llama-3-70b with GLOBAL_BATCH=64; N_NODES=[0-9]+ has' err

@@ -34,7 +34,7 @@ of() { holds out ".[0].faults[] | select(.kind == \"$1\") | $2"; } # of KIND JQ
 rehearse N_NODES=2 DURATION=3s FAULT_EVERY=1s FAULT_MIX=kill
 ok "two nodes, workers killed: exit 0" is "$rc" 0
 ok "the table says that the weights are those of the calm run" shows '^weights +bit for bit those of the calm run, [0-9]+ checkpoints? up to step [0-9]+: [0-9a-f]{16}$'
-ok "and how often machines fail" shows '^faults +one each 1 s\. A published fleet'
+ok "and how often machines fail" shows '^faults +one every 1 s\. A published fleet'
 ok "nothing is left" gone
 
 # Three nodes, all kinds, numbers for programs. A node that stands still is known after PEER_TIMEOUT.

@@ -108,7 +108,7 @@ wrong_gradient() {
     train_nodes $nodes $exact SHARD=$shard CHECKPOINT_DIR=hurt SENTINEL_EVERY=4 FAULT=gradient@step=8:rank=$rank "$@"
     cat err.* >err
     zeros=$(printf '0 %.0s' $(seq $nodes)) zeros=${zeros% }
-    named="in step 8 the gradients of rank $rank differ from those of most of $((nodes + 2)) computations of virtual shard"
+    named="in step 8 the gradients of rank $rank differ from most of $((nodes + 2)) computations of virtual shard"
 }
 for way in "3 0 none" "3 1 optimizer" "3 2 full" "2 1 none"; do
     wrong_gradient $way
@@ -137,7 +137,7 @@ group_gradient() {
     local nodes=$1 rank=$2 want=$3 named zeros
     shift 3
     zeros=$(printf '0 %.0s' $(seq $nodes))
-    named="exit code 80 .*in step 8 the gradients of rank $rank differ from those of most of 4 computations of virtual shard .*it differed first.*computed again they are right"
+    named="exit code 80 .*in step 8 the gradients of rank $rank differ from most of 4 computations of virtual shard .*it differed first.*computed again they are right"
     rm -rf alone hurt
     run $exact "$@" N_GPU_EACH_NODE=2 CHECKPOINT_DIR=alone
     for restarts in 0 3; do

@@ -132,7 +132,7 @@ wrong="${job/CHECKPOINT_EVERY=100000000/CHECKPOINT_EVERY=10} STEPS=100000000 SEN
 begin_nodes 4 $wrong CHECKPOINT_DIR=wrong
 finish_node 2
 ok "a node with wrong results leaves with 80" is "${rcs[2]}" 80
-ok "… and says so" node_says 2 'gradients of rank 2 differ from those of most of 6 computations.*; the other nodes go on without this one'
+ok "… and says so" node_says 2 'gradients of rank 2 differ from most of 6 computations.*; the other nodes go on without this one'
 ok "… node 0 knows why" node_says 0 'node 2 \([^)]*\) leaves: .*gradients of rank 2 differ'
 ok "… the others train on" wait_for 30 node_said 0 'generation 2: 3 of 4 nodes \(0-1, 3\)'
 ok "… past that step" wait_for 30 is_past 30

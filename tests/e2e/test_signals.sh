@@ -92,7 +92,7 @@ for s in TERM INT; do
     sleep 0.6
     stop $s
     ok "second SIG$s: ${code[$s]} at once" is $rc "${code[$s]}"
-    ok "second SIG$s: says so" says "ended at once by a second signal"
+    ok "second SIG$s: says so" says "ended immediately by a second signal"
     ok "second SIG$s: no worker is left" is_gone "$worker"
     try "second SIG$s: the last checkpoint is intact" 0 -- train $tiny STEPS=1 CHECKPOINT_DIR=second-$s RESUME=required
 done
@@ -135,7 +135,7 @@ kill -TERM "$pid"
 sleep 0.2
 kill -CONT "$(worker_of "$pid")"
 finish
-ok "SIGUSR2 twice and a SIGTERM after it: nothing ends at once, 143" is "$rc $(grep -c 'at once by a second' err)" "143 0"
+ok "SIGUSR2 twice and a SIGTERM after it: nothing ends at once, 143" is "$rc $(grep -c 'immediately by a second' err)" "143 0"
 ok "after a checkpoint" has_checkpoint notice
 : >out >err
 (trap '' USR2; exec "$convoy" train $quiet $endless >out 2>err) &

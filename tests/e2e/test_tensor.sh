@@ -13,7 +13,7 @@ share="N_GPU_EACH_NODE=2 TP=2" name=TP=2
 equals_one
 ok "the log has the mesh and its links" says 'mesh: data 1 x tensor 2; tensor groups inside a node over shm'
 ok "the end of the run tells the share of communication" is \
-    "$(grep -cE 'tensor parallelism: communication took [0-9.]+% of the steps. time, and no computation ran beside it' out)" 1
+    "$(grep -cE 'tensor parallelism: communication took [0-9.]+% of the steps. time, and no computation ran during it' out)" 1
 losses_near gpt.jsonl 2e-6 "data 2 x TP=2, SHARD=full: done, losses within 2e-6" $gpt N_GPU_EACH_NODE=4 TP=2 SHARD=full
 losses_near gpt.jsonl 2e-6 "TP=2 with four micro-batches: losses within 2e-6" $gpt $share BATCH_SIZE=1
 run $gpt VOCAB=50257 STEPS=2 SAMPLE_EVERY=2 TEMPERATURE=0

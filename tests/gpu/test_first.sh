@@ -68,7 +68,7 @@ train)
     echo "2026-11-22T00:00:00Z info  blas_plan  cuBLASLt does not support 16x20x64 with DGELU: this product is split"
     echo "2026-11-22T00:00:00Z info  dev_cuda_graph  repeated work is submitted to the GPU as CUDA graphs: the first has 350 operations, 500 nodes"
     [ "${set_CUDA_TIMES:-}" != 1 ] || {
-        echo "2026-11-22T00:00:00Z info  dev_cuda_times  times of operations: the mean of 8 steps; all operations of a step take 120.000 ms"
+        echo "2026-11-22T00:00:00Z info  dev_cuda_times  times of operations: the mean of 8 steps; all operations of a step need 120.000 ms"
         echo "2026-11-22T00:00:00Z info  dev_cuda_times  times: operation        shape     calls   ms  share rate"
         echo "2026-11-22T00:00:00Z info  dev_cuda_times  times: attention_bwd    64x1024x12x64,bf16     12.0    20.0000  16.67 % 154.6 TFLOP/s"
         echo "2026-11-22T00:00:00Z info  dev_cuda_times  times: read             16,bytes     1.0    0.0000  0.00 % - -"

@@ -138,11 +138,11 @@ static inline void checks_judge(const struct ranks_one *one, struct checks_job *
 {
     const char *message = status_message();
     char text[64];
-    text_format(text, sizeof text, " of rank %d differ from those of most of ", wrong);
+    text_format(text, sizeof text, " of rank %d differ from most of ", wrong);
     job->found++;
     job->named += (st == ST_FAULT) == (one->rank == wrong) && strstr(message, text) != NULL;
     job->undecided += st == ST_PEER && strstr(message, "no majority of ") != NULL;
-    job->grouped += st == ST_PEER && strstr(message, "which was wrong first is not known") != NULL;
+    job->grouped += st == ST_PEER && strstr(message, "it is unknown which was wrong first") != NULL;
     job->paired += checks_names_pair(step, message, wrong);
     job->once += step_shard_check_found(step) == STEP_SHARD_FOUND_ONCE;
 }

@@ -368,7 +368,7 @@ static void refuses(const struct trial *t, int ranks, const char *why)
 TEST(test_refusals)
 {
     struct trial t = like(2);
-    refuses(&t, 1, "1 workers are not nodes of 2 each");
+    refuses(&t, 1, "1 workers are no multiple of 2");
     refuses(&t, 6, "GLOBAL_BATCH=4 is not a multiple of the 3 nodes");
     t = like(1);
     t.config.global_samples = 17;

@@ -164,14 +164,14 @@ void check_container_rows(struct check_static *s)
                                                 "all %d GPU files of gres.conf exist", g.files),
                              "", "");
         else
-            check_static_add(
-                s,
-                check_static_found(s, CHECK_POINT_GRES, "slurm gres", CHECK_VERDICT_SKIPPED, "%s",
-                                   is_read ? "gres.conf names no GPU file of this node"
-                                   : s->config->gpus_allotted > 0
-                                       ? "Slurm counts instances of GPUs (MIG), NVML GPUs"
-                                   : s->is_slurm ? "a Slurm job, but no gres.conf here"
-                                                 : "no Slurm job, and no gres.conf"),
-                "", "");
+            check_static_add(s,
+                             check_static_found(
+                                 s, CHECK_POINT_GRES, "slurm gres", CHECK_VERDICT_SKIPPED, "%s",
+                                 is_read ? "gres.conf names no GPU file of this node"
+                                 : s->config->gpus_allotted > 0
+                                     ? "Slurm counts instances of GPUs (MIG), and NVML counts GPUs"
+                                 : s->is_slurm ? "a Slurm job, but no gres.conf here"
+                                               : "no Slurm job, and no gres.conf"),
+                             "", "");
     }
 }

@@ -192,7 +192,7 @@ static void find_ecc(const struct check_static *s, int i, struct finding *f)
         text_format(f->remedy, REMEDY_BYTES, "nvidia-smi -i %d --gpu-reset", i);
     } else if (gpu->ecc_default == 1 && gpu->ecc_enabled == 0) {
         f->verdict = CHECK_VERDICT_WARN;
-        text_format(f->why, WHY_BYTES, "ECC is off, and on when new: errors stay unseen");
+        text_format(f->why, WHY_BYTES, "ECC is off, but on by default: errors stay undetected");
         text_format(f->remedy, REMEDY_BYTES, "nvidia-smi -i %d -e 1 && reboot", i);
     } else if (gpu->ecc_enabled < 0 && gpu->ecc_uncorrected < 0) {
         f->verdict = CHECK_VERDICT_SKIPPED;
@@ -247,7 +247,7 @@ static void find_pcie(const struct check_static *s, int i, struct finding *f)
 static const char *throttle_reason(int64_t bits)
 {
     return bits & NVML_THROTTLE_HW_THERMAL    ? "hardware slowdown: too hot"
-           : bits & NVML_THROTTLE_POWER_BRAKE ? "power brake: the power supply asks for less"
+           : bits & NVML_THROTTLE_POWER_BRAKE ? "power brake: the power supply requests less power"
            : bits & NVML_THROTTLE_HW_SLOWDOWN ? "hardware slowdown"
                                               : "software slowdown: too hot";
 }
@@ -348,10 +348,10 @@ void check_gpu_rows(struct check_static *s)
 {
     static const struct concern concerns[] = {
         {"gpu ecc", "no uncorrected memory error", find_ecc},
-        {"gpu remapped rows", "none waits, spare rows are left", find_rows},
+        {"gpu remapped rows", "no row waits, spare rows are left", find_rows},
         {"gpu pcie", "full width, and generation where they are awake", find_pcie},
         {"gpu throttle", "clocks are not held down", find_throttle},
-        {"gpu persistence", "on, or of no use", find_persistence},
+        {"gpu persistence", "on, or not needed", find_persistence},
     };
     count_gpus(s);
     int used = s->config->gpus_used, workers = s->config->place.locals;

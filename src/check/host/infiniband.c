@@ -94,7 +94,7 @@ static bool judge_state(struct check_static *s, const struct ports *ports, const
     text_format(why, sizeof why,
                 has_no_manager
                     ? "the link is up, but no subnet manager has made it active: state %lld of 4"
-                    : "the port is down (state %lld), and those of the same kind are up",
+                    : "the port is down (state %lld), but other ports of its kind are up",
                 (long long)port->state);
     text_format(remedy, sizeof remedy,
                 "mlxlink -d %s --port_state TG # check cable and switch first; else %s",
@@ -174,7 +174,8 @@ static void add_rates(struct check_static *s, const struct ports *ports)
         return;
     struct check_row row = check_static_found(s, CHECK_POINT_INTERFACES, "ib rate",
                                               CHECK_VERDICT_MEASURED, "all active ports together");
-    check_static_measured(s, row, (double)sum, "Gb/s", "", "ibstat # beside a node that has more");
+    check_static_measured(s, row, (double)sum, "Gb/s", "",
+                          "ibstat # compare with a node that has more");
 }
 
 /* ---- errors ---- */

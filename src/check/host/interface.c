@@ -130,7 +130,8 @@ static void add_main(struct check_static *s, const struct check_netdev *i, int u
                                         is_half ? ", in half duplex" : ""),
                      is_half ? i->name : "", remedy);
     if (i->mtu > 0) {
-        text_format(remedy, sizeof remedy, "ip link set %s mtu N # that of the other nodes", name);
+        text_format(remedy, sizeof remedy, "ip link set %s mtu N # N: the mtu of the other nodes",
+                    name);
         add_value(s, i, "interface mtu", "bytes", i->mtu, remedy);
     }
     if (i->speed_mbps > 0) {

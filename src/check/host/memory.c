@@ -35,7 +35,7 @@ static void add_memory(struct check_static *s, const struct memory_limits *limit
             limits->is_group ? check_static_flag(s, "raise memory.max of its control group",
                                                  "docker run --memory=<more>",
                                                  "resources: {limits: {memory: <more>}}")
-                             : "ps aux --sort=-rss | head # end what is left of other jobs");
+                             : "ps aux --sort=-rss | head # end the processes of earlier jobs");
         return;
     }
     struct check_row row = check_static_found(
@@ -44,7 +44,7 @@ static void add_memory(struct check_static *s, const struct memory_limits *limit
     check_static_measured(s, row, (double)limits->total_bytes / GIB, "GiB", "",
                           limits->is_group
                               ? "raise the memory limit of its container or control group"
-                              : "dmidecode -t memory # beside another node's");
+                              : "dmidecode -t memory # compare with another node");
 }
 
 static void add_swap(struct check_static *s, const char *meminfo,
@@ -66,7 +66,7 @@ static void add_swap(struct check_static *s, const char *meminfo,
                            text_format_bytes(used_text, sizeof used_text, (double)(total - left)),
                            text_format_bytes(all, sizeof all, (double)total),
                            is_thrashing ? ", and memory is short" : ""),
-        "", is_thrashing ? "swapoff -a # after ending what takes the memory" : "");
+        "", is_thrashing ? "swapoff -a # after ending the processes that use the memory" : "");
 }
 
 /* ---- /dev/shm ---- */

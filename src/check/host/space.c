@@ -99,7 +99,7 @@ static void judge_space(struct check_static *s, const struct space *space)
                 text_format_bytes(left_text, sizeof left_text, left),
                 text_format_bytes(all_text, sizeof all_text, all), space->dir);
     if (verdict != CHECK_VERDICT_PASS)
-        text_format(remedy, sizeof remedy, "du -xh %s | sort -h | tail # then delete what is old",
+        text_format(remedy, sizeof remedy, "du -xh %s | sort -h | tail # then delete old files",
                     check_text_folder(dir, sizeof dir, space->dir));
     add_row(s, verdict, why, remedy);
 }
@@ -114,13 +114,13 @@ void check_space_rows(struct check_static *s)
     struct space space = {0};
     bool is_late;
     text_copy(space.dir, sizeof space.dir, dir);
-    const enum status st =
-        limited_run(ask, &space, sizeof space, LIMIT_MS, "asks for the space of a disk", &is_late);
+    const enum status st = limited_run(ask, &space, sizeof space, LIMIT_MS,
+                                       "reads the free space of a disk", &is_late);
     if (st == ST_OK)
         judge_space(s, &space);
     else if (is_late)
         add_row(s, CHECK_VERDICT_FAIL,
-                "its file system has not answered for 10 s: a server is gone?",
+                "its file system has not answered for 10 s: is its server gone?",
                 "mount | grep nfs # then umount -l the folder that hangs, and mount it again");
     if (st != ST_OK)
         status_clear();

@@ -51,7 +51,7 @@ static const struct {
     {148, false, "NVLink error"},
     {149, false, "NVLink error"},
     {150, false, "NVLink error"},
-    {154, false, "what the driver advises has changed"},
+    {154, false, "the action that the driver advises has changed"},
     {156, false, "a resource was retired"},
     {157, true, "a resource could not be retired"},
     {158, true, "fatal timeout"},

@@ -300,12 +300,12 @@ static void add_member(const struct isolate *s, int rank, struct check_rows *row
     struct check_row row = check_row_found(
         CHECK_STAGE_GROUPS, CHECK_POINT_COLLECTIVES, node, bus_bandwidth_name(s->call.collective),
         CHECK_VERDICT_FAIL, "%s (%d tests of groups in %d rounds)",
-        (kind == CHECK_MEMBER_BAD ? "every group with this rank gives wrong results, groups "
-                                    "without it right ones"
+        (kind == CHECK_MEMBER_BAD
+             ? "every group with this rank has wrong results, groups without it have right ones"
          : kind == CHECK_MEMBER_COMBINATION
-             ? "the halves of its group are right apart, wrong together: a link between them, or "
-               "a fault that comes and goes"
-             : "its group gives wrong results, and no rank is known to be good beside it"),
+             ? "each half of its group is right by itself, both together are wrong: a link between "
+               "them, or a fault that comes and goes"
+             : "its group has wrong results, and no rank is known to be good to test it with"),
         s->bisect.tests, s->bisect.rounds);
     row.rank = rank;
     text_format(row.subject, sizeof row.subject, "rank %d", rank);

@@ -279,7 +279,7 @@ static enum status second_look(struct pairs *p, struct contest *c)
     "dev $d # on both nodes; tc qdisc del dev $d root ends a limit; else cable, switch"
 #define REMEDY_LATENCY                                                                          \
     "d=%s; tc -s qdisc show dev $d; ip route # on both nodes, and tracepath to the other one: " \
-    "a full queue, or a longer way"
+    "a full queue, or a longer route"
 
 static int node_of(const struct check_links_kind *kind, int rank) { return rank / kind->locals; }
 
@@ -310,7 +310,7 @@ static void add_scope(const struct check_links_kind *kind, const struct check_li
                     kind->is_local ? "rank" : "node",
                     kind->is_local ? link->suspect : node_of(kind, link->suspect));
     else
-        text_format(row->why + used, left, "; measured again alone");
+        text_format(row->why + used, left, "; measured again by itself");
 }
 
 static void set_remedy(const struct check_links_kind *kind, const char *format,
@@ -351,12 +351,12 @@ static void explain_pass(const struct check_link *link, unsigned flag, struct ch
     if (!((link->flags & flag) != 0 && (link->bad & flag) == 0))
         return;
     text_copy(row->why, sizeof row->why,
-              !link->is_tested ? "worse than the others; there was no time to measure it alone, so "
-                                 "it is not judged"
+              !link->is_tested ? "worse than the others; there was no time to measure it by "
+                                 "itself, so it is not judged"
               : flag == CHECK_LINKS_LATENCY && is_slow
-                  ? "worse than the others, as far as frames wait at its rate: see its bandwidth"
-                  : "worse than the others while they were measured too; not so alone, or limited "
-                    "by busy cores");
+                  ? "worse than the others because frames wait at its low rate: see its bandwidth"
+                  : "worse than the others while all were measured; not worse by itself, or "
+                    "limited by busy cores");
 }
 
 static void add_latency(const struct check_links_kind *kind, const struct check_link *link,
@@ -503,12 +503,12 @@ static enum status run_contest(struct pairs *p, struct contest *c)
             for (int i = 0; i < c->n; i++)
                 is_known = is_known || c->links[i].found.knows_segments;
             if (p->place->rank == 0 && !is_known) {
-                struct check_row row = check_row_found(
-                    CHECK_STAGE_PAIRS, CHECK_POINT_LATENCY, p->place->node, "link retransmissions",
-                    CHECK_VERDICT_SKIPPED,
-                    "%s does not report them; of InfiniBand, perfquery and the counters of "
-                    "stage static do",
-                    c->kind.transport);
+                struct check_row row =
+                    check_row_found(CHECK_STAGE_PAIRS, CHECK_POINT_LATENCY, p->place->node,
+                                    "link retransmissions", CHECK_VERDICT_SKIPPED,
+                                    "%s does not report them; for InfiniBand, see perfquery and "
+                                    "the counters of stage static",
+                                    c->kind.transport);
                 check_row_add(p->rows, &row);
             }
             add_skew(p, c);

@@ -55,8 +55,7 @@ static void add_failed(const struct disk *d, const char *verb, int error, struct
     if (error == ENOSPC || error == EDQUOT)
         text_format(
             out, cap,
-            "d=%s; df -h \"$d\"; df -i \"$d\" # then delete what is old, or set CHECKPOINT_DIR",
-            dir);
+            "d=%s; df -h \"$d\"; df -i \"$d\" # then delete old files, or set CHECKPOINT_DIR", dir);
     else if (error == EROFS)
         text_format(
             out, cap,

@@ -296,7 +296,7 @@ enum status check_scratch_sweep_own(const char *dir, int64_t patience_ms, int64_
     struct sweep_own s = {.end_ms = clock_ms() + patience_ms};
     bool is_late;
     text_copy(s.dir, sizeof s.dir, dir);
-    TRY(limited_run(sweep_own, &s, sizeof s, limit_ms, "removes what killed checks have left",
+    TRY(limited_run(sweep_own, &s, sizeof s, limit_ms, "removes the folders of killed checks",
                     &is_late));
     *removed_out = s.removed;
     return ST_OK;

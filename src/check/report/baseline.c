@@ -80,7 +80,7 @@ static enum status at_row(enum status st, const char *what, int64_t n)
     if (st != ST_BAD_DATA)
         return st;
     status_save(&cause);
-    return FAIL(st, "%s: row %lld: %s; write it anew with a check of a good day", what,
+    return FAIL(st, "%s: row %lld: %s; write it again with a check of a good day", what,
                 (long long)n, cause.message);
 }
 
@@ -115,7 +115,8 @@ static enum status read_item(const struct json_item *item, const char *what, str
     if (!json_walk_is(item, "rows"))
         return ST_OK;
     if (head->has_rows)
-        return FAIL(ST_BAD_DATA, "%s: \"rows\" is there twice; not a report of ours", what);
+        return FAIL(ST_BAD_DATA, "%s has \"rows\" twice, so it is not a report of `convoy check`",
+                    what);
     head->has_rows = true;
     struct json_walk walk;
     struct json_item one;
@@ -151,10 +152,10 @@ static enum status read_report(const char *bytes, size_t n, const char *what, st
                             "%s is not a report of `convoy check`; write one with REPORT=FILE.json",
                             what);
             if (head->schema != CHECK_REPORT_SCHEMA)
-                return FAIL(
-                    ST_BAD_DATA,
-                    "%s is a report of schema %lld, and this version reads %d; write it anew", what,
-                    (long long)head->schema, CHECK_REPORT_SCHEMA);
+                return FAIL(ST_BAD_DATA,
+                            "%s is a report of schema %lld, and this version reads schema %d; "
+                            "write it again",
+                            what, (long long)head->schema, CHECK_REPORT_SCHEMA);
             return ST_OK;
         }
         TRY(read_item(&item, what, head, rows));

@@ -90,7 +90,7 @@ static void leave_out(const struct check_hosts *hosts, int node, char *out, size
 {
     const char *name = check_host_name(hosts, node);
     if (hosts->n > 1)
-        text_format(out, cap, "repair node %d%s%s, or start the others alone: N_NODES=%d", node,
+        text_format(out, cap, "repair node %d%s%s, or start only the others: N_NODES=%d", node,
                     is_plain(name) ? ", " : "", is_plain(name) ? name : "", hosts->n - 1);
     else
         text_format(out, cap, "repair this machine, then measure: convoy check CHECK=full");

@@ -147,7 +147,7 @@ static void add_measured(struct text *out, const struct check_hosts *hosts, cons
             (last && !is_other && compare_points(last, row[i]) == 0))
             continue;
         if (!last)
-            add_head(out, name, "What a row measured.");
+            add_head(out, name, "Value that a row measured.");
         last = row[i];
         text_add(out, "convoy_check_%s", name);
         add_labels(out, hosts, row[i], is_other);
@@ -172,15 +172,15 @@ enum status check_prometheus_write(const struct check_rows *rows,
         if (n == 0 || by_labels(row[n - 1], row[i]) != 0)
             row[n++] = row[i];
     add_gauge(out, "nodes", "Nodes that were checked.", about->nodes);
-    add_gauge(out, "timestamp_seconds", "When the check began, since 1970.",
+    add_gauge(out, "timestamp_seconds", "Time at which the check began, in seconds since 1970.",
               (double)about->started);
-    add_gauge(out, "duration_seconds", "How long the check took.", about->seconds);
+    add_gauge(out, "duration_seconds", "Duration of the check.", about->seconds);
     const struct check_report_counts counts = check_report_count(rows);
-    add_head(out, "rows", "How many rows have this verdict.");
+    add_head(out, "rows", "Number of rows with this verdict.");
     for (int v = 0; v < CHECK_VERDICT_MEASURED; v++)
         text_add(out, "convoy_check_rows{verdict=\"%s\"} %d\n",
                  check_row_verdict((enum check_verdict)v), counts.n[v]);
-    add_head(out, "verdict", "Of a row: 0 pass, 1 warn, 2 fail.");
+    add_head(out, "verdict", "Verdict of a row: 0 pass, 1 warn, 2 fail.");
     for (int i = 0; i < n; i++) {
         const enum check_verdict verdict = row[i]->verdict;
         if (verdict == CHECK_VERDICT_SKIPPED || verdict == CHECK_VERDICT_MEASURED)

@@ -49,9 +49,10 @@ void check_report_begin(struct text *out)
 enum status check_report_end(const struct text *out, const char *format)
 {
     if (out->overflow)
-        return FAIL(ST_RETRY,
-                    "the %s report has no memory after %zu bytes; use a machine with more", format,
-                    out->len);
+        return FAIL(
+            ST_RETRY,
+            "the %s report is out of memory after %zu bytes; use a machine with more memory",
+            format, out->len);
     return ST_OK;
 }
 

@@ -459,8 +459,7 @@ static void add_points(const struct table *table)
         char location[256];
         if (!point.worst)
             text_copy(what, sizeof what,
-                      point.first_skipped ? point.first_skipped->why
-                                          : "not looked at by this depth");
+                      point.first_skipped ? point.first_skipped->why : "not checked at this depth");
         else if (point.worst->verdict == CHECK_VERDICT_PASS)
             text_format(what, sizeof what, "%d %s", point.rows, point.rows == 1 ? "row" : "rows");
         else if (point.worst->suspect >= 0)

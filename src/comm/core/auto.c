@@ -88,8 +88,8 @@ static enum status begin_open(struct comm_ctx *ctx, void *address, int64_t *addr
     TRY(begin_one(ctx, state->host, host, &bytes, &state->host_state));
     if (bytes > COMM_ADDRESS_MAX - (int64_t)sizeof header)
         return FAIL(ST_NO_DEVICE,
-                    "this rank's network address takes %lld bytes: it has many network devices; "
-                    "choose some with UCX_NET_DEVICES",
+                    "this rank's network address has %lld bytes: the node has many network "
+                    "devices; choose some with UCX_NET_DEVICES",
                     (long long)bytes);
     char *at = (char *)address + sizeof header;
     memcpy(at, host, (size_t)bytes);

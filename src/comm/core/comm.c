@@ -265,7 +265,7 @@ static enum status check_elems(const char *name, enum dtype dtype, int64_t elems
     if (elems < 0 || elems > ELEMS_MAX || (unsigned)dtype >= DTYPE_N)
         return FAIL(ST_BUG, "%s of %lld elements of dtype %d", name, (long long)elems, (int)dtype);
     if (elems > 0 && data == NULL)
-        return FAIL(ST_BUG, "%s of %lld elements from or to nowhere", name, (long long)elems);
+        return FAIL(ST_BUG, "%s of %lld elements without a buffer", name, (long long)elems);
     return ST_OK;
 }
 

@@ -249,7 +249,7 @@ static enum status self_run(struct comm_ctx *ctx, const struct comm_call *call)
 {
     (void)ctx;
     if (is_pair(call))
-        return FAIL(ST_BUG, "%s with rank %d, where there is one rank",
+        return FAIL(ST_BUG, "%s with rank %d, but there is only one rank",
                     transport_call_name(call->kind), call->peer);
     if (call->out != call->in && call->elems > 0)
         memcpy(call->out, call->in, (size_t)transport_bytes(call));

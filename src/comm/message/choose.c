@@ -42,10 +42,9 @@ enum status message_choose_open(struct messenger *messenger)
     enum comm_net net = messenger->config.net;
     bool has_rdma = ucx_env_has_rdma(), asks_tcp = ucx_env_names_tcp();
     if (net == COMM_NET_UCX && !has_rdma && !ucx_env_has_transports())
-        return FAIL(
-            ST_NO_DEVICE,
-            "BACKEND=ucx: this node has no InfiniBand or RoCE device; use BACKEND=auto or tcp, or "
-            "UCX_TLS=tcp,self if UCX is to use TCP, which trusts whatever reaches its ports");
+        return FAIL(ST_NO_DEVICE, "BACKEND=ucx: this node has no InfiniBand or RoCE device; use "
+                                  "BACKEND=auto or tcp, or UCX_TLS=tcp,self if UCX is to use TCP, "
+                                  "which trusts every host that reaches its ports");
     if (net != COMM_NET_UCX)
         TRY(tcp_driver.open(&messenger->config, &messenger->states[MESSAGE_DRIVER_TCP]));
     if (net == COMM_NET_UCX || (net == COMM_NET_AUTO && (has_rdma || asks_tcp)))

@@ -92,14 +92,14 @@ enum status messenger_fail_unreachable(const struct messenger *messenger, int ra
     char at[80] = "";
     if (messenger->driver->address_text != NULL)
         messenger->driver->address_text(&messenger->peers[rank], at, sizeof(at));
-    return FAIL(
-        ST_PEER,
-        "rank %d%s%s cannot be reached from here (%s: %s); see that both nodes are on one network, "
-        "that no firewall is between them (workers use other ports than MASTER_PORT), and that %s",
-        rank, at[0] != 0 ? " at " : "", at, messenger->driver->label, why,
-        messenger->driver == &tcp_driver
-            ? "DATA_ADDR, if it is set, names a device of that network"
-            : "UCX_NET_DEVICES and UCX_TLS name devices of that network");
+    return FAIL(ST_PEER,
+                "rank %d%s%s cannot be reached from here (%s: %s); check that both nodes are on "
+                "one network, that no firewall is between them (workers use other ports than "
+                "MASTER_PORT), and that %s",
+                rank, at[0] != 0 ? " at " : "", at, messenger->driver->label, why,
+                messenger->driver == &tcp_driver
+                    ? "DATA_ADDR, if it is set, names a device of that network"
+                    : "UCX_NET_DEVICES and UCX_TLS name devices of that network");
 }
 
 /* Fails with the loss of a peer that this rank needs. The message names the peer lost first: the

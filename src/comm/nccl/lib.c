@@ -94,11 +94,10 @@ static enum status check_environment(void)
     const char *blocking = get_variable("NCCL_COMM_BLOCKING=");
     if (blocking == NULL || strcmp(blocking, "0") == 0)
         return ST_OK;
-    return FAIL(
-        ST_BAD_SETTING,
-        "NCCL_COMM_BLOCKING=%.32s (environment) is refused: with it a call would wait for a "
-        "lost rank without end; unset it, or set it to 0",
-        blocking);
+    return FAIL(ST_BAD_SETTING,
+                "NCCL_COMM_BLOCKING=%.32s (environment) is refused: with it a call would wait "
+                "forever for a lost rank; unset it, or set it to 0",
+                blocking);
 }
 
 bool nccl_lib_shares_gpus(int version)

@@ -111,7 +111,7 @@ static bool allocate_memory(const struct nccl_lib *nccl, struct dev *dev, int64_
     dev_info(dev, &after);
     if (before.free_bytes >= after.free_bytes && after.free_bytes >= 0)
         LOG_DEBUG(
-            "NCCL's allocator: %s asked for, %s taken",
+            "NCCL's allocator: %s requested, %s allocated",
             text_format_bytes(asked, sizeof asked, (double)bytes),
             text_format_bytes(grown, sizeof grown, (double)(before.free_bytes - after.free_bytes)));
     return true;

@@ -20,7 +20,7 @@
 #define ACCEPT_AT_ONCE 64
 #define LOG_MS 1000
 
-static const char unauthenticated[] = "it does not know this generation's secret";
+static const char unauthenticated[] = "it does not have this generation's secret";
 
 static atomic_int_fast64_t refused;
 

@@ -116,11 +116,11 @@ enum status tcp_addr_choose(const char *data_addr, const char *master, struct so
     } else {
         TRY(resolve_host(master != NULL ? master : "127.0.0.1", "MASTER_ADDR", &to));
         if (is_any(&to))
-            return FAIL(
-                ST_BAD_SETTING,
-                "MASTER_ADDR=%s is every address of this node: name one that the other nodes "
-                "reach, or set DATA_ADDR to an interface or address for what workers exchange",
-                master);
+            return FAIL(ST_BAD_SETTING,
+                        "MASTER_ADDR=%s is every address of this node: name one that the other "
+                        "nodes reach, or set DATA_ADDR to an interface or address for the traffic "
+                        "between workers",
+                        master);
         TRY(find_route(master, &to, out));
     }
     *bytes_out = size_of(out);

@@ -89,7 +89,7 @@ static void send_hello(struct tcp_conn *conn)
     conn->timer_ns = clock_ns() + HANDSHAKE_NS;
     if (!tcp_auth_make_hello(&conn->auth, &ids, hello) ||
         send(conn->fd, hello, sizeof(hello), MSG_DONTWAIT | MSG_NOSIGNAL) != (ssize_t)sizeof(hello))
-        retry_later(conn, "it does not take the HELLO");
+        retry_later(conn, "it does not accept the HELLO");
 }
 
 /* Reads the answer. If it does not authenticate, it comes from another process at the peer's
@@ -98,7 +98,7 @@ static const char *handle_answer(struct tcp_conn *conn)
 {
     uint8_t proof[TCP_AUTH_PROOF_BYTES];
     if (!tcp_auth_read_answer(&conn->auth, conn->received))
-        return "the process there does not know this generation's secret";
+        return "the process there does not have this generation's secret";
     if (!tcp_auth_make_proof(&conn->auth, proof) ||
         send(conn->fd, proof, sizeof(proof), MSG_DONTWAIT | MSG_NOSIGNAL) != (ssize_t)sizeof(proof))
         return "it closed the connection";
@@ -110,7 +110,7 @@ static const char *handle_welcome(struct tcp_conn *conn)
 {
     int fd = conn->fd;
     if (!tcp_auth_read_welcome(&conn->auth, conn->received))
-        return "the process there does not know this generation's secret";
+        return "the process there does not have this generation's secret";
     if (!tcp_conn_up(conn, fd, &conn->auth, true))
         return "out of memory";
     message_seal_wipe(&conn->auth, sizeof(conn->auth));

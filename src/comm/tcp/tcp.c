@@ -69,8 +69,8 @@ static enum status open_tcp(const struct message_config *config, void **state_ou
     if (bind(tcp->listen_fd, (struct sockaddr *)&tcp->own, bytes) != 0)
         return errno == EADDRNOTAVAIL
                    ? FAIL(ST_RETRY,
-                          "%s is no address of this node; DATA_ADDR names an interface or address "
-                          "of it",
+                          "%s is not an address of this node; set DATA_ADDR to an interface or "
+                          "address of this node",
                           name)
                    : FAIL(ST_RETRY, "cannot listen on %s: %s", name, strerror(errno));
     bytes = sizeof(tcp->own);

@@ -346,7 +346,7 @@ static ucs_status_t on_arrival(void *arg, const void *header, size_t header_byte
     while (at != NULL && at->header.number < number)
         at = at->next;
     if (number < conn->in.next || (at != NULL && at->header.number == number)) {
-        refuse_message(ucx, conn_of(ucx, ep), "it has come before");
+        refuse_message(ucx, conn_of(ucx, ep), "it was received before");
         return UCS_OK;
     }
     return handle_message(conn, &head, data, is_rendezvous ? data : NULL) ? UCS_INPROGRESS : UCS_OK;

@@ -34,7 +34,7 @@ static enum status open_ucp(const struct message_config *config, void **state_ou
     ucs_status_t status = ucx_message_listen(u);
     return status == UCS_OK
                ? ST_OK
-               : ucx_setup_fail(ST_NO_DEVICE, "take active messages", status, "use BACKEND=tcp");
+               : ucx_setup_fail(ST_NO_DEVICE, "receive active messages", status, "use BACKEND=tcp");
 }
 
 static void close_ucp(void *state)
@@ -72,8 +72,8 @@ static enum status get_address(void *state, bool is_intra_node, void *out, int64
     bool is_long = (int64_t)attr.address_length > room;
     if (is_long && !is_intra_node)
         st = FAIL(ST_NO_DEVICE,
-                  "UCX's address takes %zu bytes, %lld at most: too many network devices; name "
-                  "those to use in UCX_NET_DEVICES",
+                  "UCX's address has %zu bytes, %lld at most: too many network devices; choose "
+                  "some with UCX_NET_DEVICES",
                   attr.address_length, (long long)room);
     else if (!is_long) {
         memcpy(out, u->nonce, UCX_HEADER_NONCE_BYTES);

@@ -176,7 +176,7 @@ static bool choose_algorithm(struct blas *b, const struct cuda *cuda, struct pla
         return true;
     if (!b->is_stale_reported)
         LOG_WARN("the table of algorithms has one for %lldx%lldx%lld with %s that cuBLASLt %s "
-                 "refuses: its own choice is taken there; `gpu_tests tune` measures again",
+                 "refuses: cuBLASLt's own choice is used there; `gpu_tests tune` measures again",
                  (long long)p->shape.m, (long long)p->shape.n, (long long)p->shape.k,
                  blas_plan_epilogue(p->shape.epilogue), b->about);
     b->is_stale_reported = true;

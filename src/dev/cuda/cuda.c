@@ -116,7 +116,7 @@ static enum status allocate_zeroed(const struct dev *dev, size_t bytes, void **o
     cudaError_t error = cudaMalloc(&data, bytes);
     if (error != cudaSuccess) {
         char what[80];
-        text_format(what, sizeof what, "%s of device memory were asked for",
+        text_format(what, sizeof what, "%s of device memory were requested",
                     text_format_bytes(text, sizeof text, (double)bytes));
         enum status st = dev_cuda_error_fail(error, what);
         /* more than the device has: no retry helps */
@@ -605,8 +605,8 @@ static enum status select_device(struct dev *dev)
     TRY(dev_cuda_count(&count));
     if (dev->device_i < 0 || dev->device_i >= count)
         return FAIL(ST_NO_DEVICE,
-                    "GPU %d was asked for, but this process sees %d; lower N_GPU_EACH_NODE, or see "
-                    "CUDA_VISIBLE_DEVICES",
+                    "GPU %d was requested, but this process sees %d; lower N_GPU_EACH_NODE, or "
+                    "check CUDA_VISIBLE_DEVICES",
                     dev->device_i, count);
     CUDA_CHECK(cudaGetDeviceProperties(&dev->prop, dev->device_i));
     CUDA_CHECK(cudaDriverGetVersion(&dev->driver));

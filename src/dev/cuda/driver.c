@@ -21,8 +21,8 @@ bool dev_cuda_driver_fits(size_t cudart_version, char *why, size_t cap)
     (void)cudaDriverGetVersion(&version);
     if (version == 0 || cudart_version / 1000 <= (size_t)version / 1000)
         return true;
-    text_format(why, cap, "is for CUDA %zu, and the driver knows CUDA %d.%d", cudart_version / 1000,
-                version / 1000, version % 1000 / 10);
+    text_format(why, cap, "is for CUDA %zu, and the driver supports CUDA %d.%d",
+                cudart_version / 1000, version / 1000, version % 1000 / 10);
     return false;
 }
 

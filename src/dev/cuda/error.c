@@ -56,12 +56,11 @@ static enum status no_driver(cudaError_t error)
     if (error == cudaErrorInsufficientDriver && version > 0) {
         char release[NVIDIA_DRIVER_RELEASE_MAX];
         bool is_known = nvidia_driver_release("", release);
-        return FAIL(
-            ST_NO_DEVICE,
-            "the NVIDIA driver%s%s is too old: it knows CUDA %d.%d, this program needs %d.0; "
-            "install driver %d or newer, or use DEVICE=cpu",
-            is_known ? " " : "", release, version / 1000, version % 1000 / 10,
-            CUDART_VERSION / 1000, dev_cuda_driver_least());
+        return FAIL(ST_NO_DEVICE,
+                    "the NVIDIA driver%s%s is too old: it supports CUDA %d.%d, this program needs "
+                    "%d.0; install driver %d or newer, or use DEVICE=cpu",
+                    is_known ? " " : "", release, version / 1000, version % 1000 / 10,
+                    CUDART_VERSION / 1000, dev_cuda_driver_least());
     }
     return FAIL(ST_NO_DEVICE,
                 "the NVIDIA driver gives this process no GPU (CUDA error %d, %s): %s, or use "
@@ -75,13 +74,12 @@ enum status dev_cuda_error_pin(cudaError_t error, size_t bytes)
     if (error == cudaSuccess)
         return ST_OK;
     if (error != cudaErrorMemoryAllocation)
-        return dev_cuda_error_fail(error, "taking pinned host memory");
+        return dev_cuda_error_fail(error, "allocating pinned host memory");
     (void)cudaGetLastError(); /* this error is not sticky */
     return FAIL(
         memory_status((int64_t)bytes),
-        "out of memory: %s of pinned host memory were asked for, which CUDA refuses; the "
-        "host has %s free. Give this process more host memory (of a container its limit: "
-        "--memory, --ulimit memlock=-1)",
+        "out of memory: CUDA refuses %s of pinned host memory; the host has %s free. Give this "
+        "process more host memory (in a container raise the limits: --memory, --ulimit memlock=-1)",
         text_format_bytes(text, sizeof text, (double)bytes),
         text_format_bytes(free_text, sizeof free_text,
                           (double)sysconf(_SC_AVPHYS_PAGES) * (double)sysconf(_SC_PAGESIZE)));
@@ -106,11 +104,11 @@ static const char *hint_of_fault(cudaError_t error)
     case cudaErrorIllegalInstruction:
     case cudaErrorHardwareStackError:
     case cudaErrorAssert:
-        return "a guess: a bug of this program; if it comes on one machine only, drain that node "
+        return "a guess: a bug of this program; if it happens on one machine only, drain that node "
                "(dmesg has an Xid)";
     case cudaErrorLaunchFailure:
     case cudaErrorUnknown:
-        return "see dmesg for an Xid; if it comes again on this machine, drain the node";
+        return "see dmesg for an Xid; if it happens again on this machine, drain the node";
     default:
         return NULL;
     }

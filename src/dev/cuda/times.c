@@ -368,7 +368,7 @@ static void log_table(struct cuda_times *t)
         return;
     }
     qsort(t->row, (size_t)t->rows_n, sizeof *t->row, slower_first);
-    LOG_INFO("times of operations: the mean of %lld steps%s; all operations of a step take %.3f ms",
+    LOG_INFO("times of operations: the mean of %lld steps%s; all operations of a step need %.3f ms",
              (long long)steps, t->is_warm ? "" : ", the first ones, which also load kernels",
              all_ms / (double)steps);
     LOG_INFO("times: %-16s %-34s %8s %10s %8s %s", "operation", "shape", "calls", "ms", "share",

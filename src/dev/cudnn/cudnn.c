@@ -399,12 +399,11 @@ static bool is_for(struct cudnn *c, const struct cudnn_shape *s, struct tensor m
                    struct tensor first_key, float dropout, struct tensor kv)
 {
     bool is_16 = s->dtype == DTYPE_BF16 || s->dtype == DTYPE_F16;
-    const char *why = !is_16           ? "it is asked for bf16 and fp16 only"
-                      : mask.data      ? "it is not asked for attention with a mask"
-                      : first_key.data ? "it is not asked for documents or windows"
-                      : kv.data        ? "it is not asked for queries that lie apart from keys "
-                                         "(CP > 1)"
-                      : dropout > 0    ? "its dropout draws other numbers than this program's"
+    const char *why = !is_16           ? "it is used for bf16 and fp16 only"
+                      : mask.data      ? "it is not used for attention with a mask"
+                      : first_key.data ? "it is not used for documents or windows"
+                      : kv.data     ? "it is not used for queries that lie apart from keys (CP > 1)"
+                      : dropout > 0 ? "its dropout draws other numbers than this program's"
                       : s->d % 8 != 0 || s->d > 256
                           ? "it needs heads of at most 256 elements, a multiple of 8"
                       : s->is_atomic && c->dnn.cudnnGetVersion() < ATOMIC_FIRST

@@ -39,7 +39,7 @@ enum status grad_code_open(struct grad_code **out)
         ZSTD_isError(ZSTD_CCtx_setParameter(code->encoder, ZSTD_c_compressionLevel, LEVEL))) {
         grad_code_close(code);
         return FAIL(memory_status(grad_code_memory()),
-                    "out of memory: to code gradients; use COMPRESS=int8 or int4");
+                    "out of memory: buffers to code gradients; use COMPRESS=int8 or int4");
     }
     *out = code;
     return ST_OK;

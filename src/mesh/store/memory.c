@@ -268,8 +268,8 @@ static void log_sparse(const struct store *s)
                       (double)(s->layout.ranks * rows * wte->dim[1]) * sizeof(float));
     text_format_bytes(whole, sizeof whole, (double)(wte->elems * dense_bytes(&s->c.settings)));
     if (s->sparse)
-        LOG_INFO("gradient of %s: the input layer's is exchanged as rows of tokens, at most %lld "
-                 "of each rank: %s (%s of rows at most, %s whole)",
+        LOG_INFO("gradient of %s: the part of the input layer is exchanged as rows of tokens, at "
+                 "most %lld of each rank: %s (%s of rows at most, %s whole)",
                  wte->name, (long long)rows, why, all, whole);
     else
         LOG_INFO("gradient of %s: reduced whole, not as rows of tokens: %s (%s of rows at most, %s "

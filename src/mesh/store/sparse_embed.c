@@ -46,7 +46,7 @@ bool sparse_embed_is_used(const struct sparse_embed_cost *c, const char **why_ou
     if (c->ranks == 1)
         return refuse_sparse("there is one rank", why_out);
     if (most > c->rows_n)
-        return refuse_sparse("rows could take more memory than the whole gradient", why_out);
+        return refuse_sparse("rows could need more memory than the whole gradient", why_out);
     if (sent * (is_dense_too ? 2 : 1) > dense)
         return refuse_sparse(is_dense_too ? "rows are over half the bytes of the whole gradient"
                                           : "rows are more bytes than the whole gradient",

@@ -24,10 +24,10 @@
 #define FILES_READ 64
 
 static const char same_program[] = "install one release on all nodes";
-static const char same_settings[] = "give all nodes the same settings; `convoy config` shows a "
-                                    "node's";
+static const char same_settings[] =
+    "give all nodes the same settings; `convoy config` prints the settings of a node";
 static const char same_libraries[] = "install one image, or one set of packages, on all nodes; "
-                                     "`convoy version gpu` shows a node's";
+                                     "`convoy version gpu` lists the libraries of a node";
 
 static void add_fact(struct check_facts *facts, struct check_fact fact)
 {
@@ -168,13 +168,12 @@ static void add_data(struct check_facts *facts, const struct conf *conf)
         return;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         print_data(conf_text(conf, keys[i]), text, sizeof text);
-        add_fact(facts,
-                 (struct check_fact){.group = "data",
-                                     .point = CHECK_POINT_PARTITIONING,
-                                     .name = names[i],
-                                     .value = copy_value(facts, text),
-                                     .remedy = "give every node the same data, or none to all "
-                                               "but node 0, whose files they copy"});
+        add_fact(facts, (struct check_fact){.group = "data",
+                                            .point = CHECK_POINT_PARTITIONING,
+                                            .name = names[i],
+                                            .value = copy_value(facts, text),
+                                            .remedy = "give every node the same data, or only node "
+                                                      "0: the other nodes then copy its files"});
     }
 }
 
@@ -189,21 +188,21 @@ static void add_machine(struct check_facts *facts, const struct dev *dev)
     else
         text_format(text, sizeof text, "%s",
                     isa_has_neon() ? "aarch64 with NEON" : "without fast kernels");
-    add_fact(facts,
-             (struct check_fact){.group = "processor",
-                                 .point = CHECK_POINT_HOST,
-                                 .name = "instruction set",
-                                 .value = copy_value(facts, text),
-                                 .is_warning = true,
-                                 .remedy = "use machines of one kind: sums of CPUs differ in "
-                                           "their last bits, and all wait for the slowest"});
-    add_fact(facts,
-             (struct check_fact){.group = "device",
-                                 .point = CHECK_POINT_GPUS,
-                                 .name = "device",
-                                 .value = copy_value(facts, info.name),
-                                 .is_warning = true,
-                                 .remedy = "use machines of one kind: all wait for the slowest"});
+    add_fact(facts, (struct check_fact){
+                        .group = "processor",
+                        .point = CHECK_POINT_HOST,
+                        .name = "instruction set",
+                        .value = copy_value(facts, text),
+                        .is_warning = true,
+                        .remedy = "use machines of one kind: sums of different CPUs differ in "
+                                  "their last bits, and all nodes wait for the slowest"});
+    add_fact(facts, (struct check_fact){
+                        .group = "device",
+                        .point = CHECK_POINT_GPUS,
+                        .name = "device",
+                        .value = copy_value(facts, info.name),
+                        .is_warning = true,
+                        .remedy = "use machines of one kind: all nodes wait for the slowest"});
 }
 
 void check_facts_make(const struct conf *conf, const struct dev *dev, struct check_facts *out)
@@ -238,5 +237,6 @@ enum status check_facts_joining(const struct conf *conf, struct text *out)
     text_add(out, "{\"version\":\"%s %s\",\"CHECK\":\"%s\",\"BUDGET\":\"%s\",\"SOAK\":\"%s\"}",
              version_text(), version_commit(), conf_text(conf, CONF_CHECK),
              conf_text(conf, CONF_BUDGET), conf_text(conf, CONF_SOAK));
-    return out->overflow ? FAIL(ST_RETRY, "out of memory: what nodes agree on") : ST_OK;
+    return out->overflow ? FAIL(ST_RETRY, "out of memory: the settings that the nodes compare")
+                         : ST_OK;
 }

@@ -108,10 +108,10 @@ static enum status print_result(const struct conf *conf, const struct check_resu
     if (result->is_whole) {
         /* Node 0 prints the table; log only the counts of this node. */
         const struct check_report_counts counts = check_report_count(&own);
-        LOG_INFO(
-            "check: of this node %d passed, %d warn, %d failed, %d skipped; node 0 has the table",
-            counts.n[CHECK_VERDICT_PASS], counts.n[CHECK_VERDICT_WARN],
-            counts.n[CHECK_VERDICT_FAIL], counts.n[CHECK_VERDICT_SKIPPED]);
+        LOG_INFO("check: rows about this node: %d passed, %d warn, %d failed, %d skipped; node 0 "
+                 "has the table",
+                 counts.n[CHECK_VERDICT_PASS], counts.n[CHECK_VERDICT_WARN],
+                 counts.n[CHECK_VERDICT_FAIL], counts.n[CHECK_VERDICT_SKIPPED]);
     } else
         st = print_rows(conf, &own, about);
     check_row_free(&own);
@@ -131,7 +131,7 @@ static enum status write_all(const struct conf *conf, struct check_result *resul
         struct check_row row =
             check_row_found(CHECK_STAGE_AGREEMENT, CHECK_POINT_WORKERS, -1, "workers",
                             is_stop ? CHECK_VERDICT_SKIPPED : CHECK_VERDICT_FAIL,
-                            "the check did not come to its end: %s", sentence);
+                            "the check did not finish: %s", sentence);
         if (st != ST_OK)
             check_row_add(&result->rows, &row);
     }

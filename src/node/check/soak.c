@@ -235,6 +235,8 @@ static enum status train_rounds(struct soak *s, struct comm *comm, int64_t ms, d
 
 /* ---- one rank ---- */
 
+static const char row_of_one_rank[] = "training alone";
+
 static void add_alone(struct soak *s, const struct check_soak_train *t, const struct found *f)
 {
     char why[224];
@@ -244,20 +246,19 @@ static void add_alone(struct soak *s, const struct check_soak_train *t, const st
     } else if (f->self_differs || f->self_unclear) {
         text_format(why, sizeof why,
                     f->self_differs
-                        ? "the same steps give other numbers than on most of %d devices "
-                          "of its kind, such as rank %d's"
-                        : "the same steps give other numbers on devices of its kind, of "
-                          "which there are %d more; rank %d has what as many others have",
+                        ? "the same steps have other results than on most of %d devices of its "
+                          "kind, such as rank %d's"
+                        : "results of the same steps differ between this and %d other devices of "
+                          "its kind, such as rank %d's, and no majority shows which one is wrong",
                     f->others, f->model);
         add_wrong(s, CHECK_POINT_ONE_DEVICE, why);
     } else if (f->again || f->differ || f->unclear) {
-        add_once(s, CHECK_POINT_ONE_DEVICE, CHECK_VERDICT_SKIPPED, "training alone",
-                 see_corruption);
+        add_once(s, CHECK_POINT_ONE_DEVICE, CHECK_VERDICT_SKIPPED, row_of_one_rank, see_corruption);
     } else {
         text_format(why, sizeof why,
                     "%d rounds of %d steps gave the same logits, losses, gradients and weights",
                     t->rounds, t->config.steps);
-        add_once(s, CHECK_POINT_ONE_DEVICE, CHECK_VERDICT_PASS, "training alone", why);
+        add_once(s, CHECK_POINT_ONE_DEVICE, CHECK_VERDICT_PASS, row_of_one_rank, why);
     }
 }
 
@@ -293,7 +294,7 @@ static enum status train_alone(struct soak *s, int64_t ms)
 
 /* ---- several ranks ---- */
 
-static const char no_majority[] = "replicas differ, and no majority tells which one is wrong";
+static const char no_majority[] = "replicas differ, and no majority shows which one is wrong";
 
 /* add_again — adds the row for a round in which all replicas have the same wrong bits: the rank
  * whose gradient was wrong is unknown. The row is about the node whose workers trained, or about no
@@ -320,7 +321,7 @@ static void add_group(struct soak *s, const struct check_soak_train *t, const st
     const bool is_subset = point == CHECK_POINT_ONE_NODE && s->check->place.nodes > 1;
     char why[224];
     if (f->self_differs && !s->is_wrong) {
-        add_wrong(s, point, "its weights or gradients are not those of most replicas of the model");
+        add_wrong(s, point, "most replicas of the model have other weights or gradients");
         return;
     }
     s->is_named = f->differ > 0;
@@ -355,15 +356,15 @@ static enum status check_partition(struct soak *s, const struct check_soak_train
     char why[160];
     TRY(check_soak_train_samples(t, &step_i, &lost));
     text_format(why, sizeof why,
-                "each of the %lld samples of a step was trained on by one rank, once; order "
-                "differs from step to step",
+                "each of the %lld samples of a step was used once, on one rank; the order differs "
+                "from step to step",
                 (long long)(t->config.batch_samples * t->ranks));
     if (lost < 0)
         add_once(s, CHECK_POINT_PARTITIONING, CHECK_VERDICT_PASS, name, why);
     else if (s->check->place.rank == 0)
         add_row(s,
                 found_row(s, CHECK_POINT_PARTITIONING, CHECK_VERDICT_FAIL, name,
-                          "sample %d of step %d was not trained on once; rank %lld should have it",
+                          "sample %d of step %d was not used exactly once; it belongs to rank %lld",
                           lost, step_i + 1, (long long)(lost / s->train.batch_samples)),
                 "", "convoy version # on all nodes; then report a bug");
     return ST_OK;
@@ -380,9 +381,11 @@ static enum status check_distribution(struct soak *s)
     TRY(check_soak_train_distribution(&config, &is_sharded));
     double is_wrong = !is_whole || !is_sharded;
     if (is_wrong > 0)
-        add_wrong(s, CHECK_POINT_DISTRIBUTION,
-                  is_whole ? "weights read back from all shards are not those that were sent"
-                           : "it did not get the weights that rank 0 sent");
+        add_wrong(
+            s, CHECK_POINT_DISTRIBUTION,
+            is_whole
+                ? "the weights read back from all shards differ from the weights that were sent"
+                : "it did not get the weights that rank 0 sent");
     TRY(measure_ranks_max(comm, &is_wrong, 1));
     if (is_wrong == 0)
         add_once(s, CHECK_POINT_DISTRIBUTION, CHECK_VERDICT_PASS, "model distribution",

@@ -96,7 +96,7 @@ static enum status kill_a_writer(struct restart *r)
     while (waitpid(pid, &wait_status, 0) < 0 && errno == EINTR)
         ;
     if (!WIFSIGNALED(wait_status) || WTERMSIG(wait_status) != SIGKILL)
-        return FAIL(ST_STORE, "the process that writes a checkpoint ended by itself");
+        return FAIL(ST_STORE, "the process that writes a checkpoint ended before it was killed");
     return ST_OK;
 }
 
@@ -111,13 +111,13 @@ static enum status restart(void *arg)
     TRY(kill_a_writer(r));
     TRY(train_to_step(r, r->dir, STEPS));
     if (r->states != 2)
-        return FAIL(ST_BAD_DATA, "a checkpoint of step %d was found, not of %d",
+        return FAIL(ST_BAD_DATA, "found a checkpoint of step %d, expected step %d",
                     STEPS + 1 - r->states, STEPS - 1);
     if (r->state[0] != saved)
-        return FAIL(ST_BAD_DATA, "the restored state of step %d has other bits than the saved one",
+        return FAIL(ST_BAD_DATA, "the restored state of step %d differs from the saved state",
                     STEPS - 1);
     if (r->state[1] != last)
-        return FAIL(ST_FAULT, "step %d after the restart gave other weights than without it",
+        return FAIL(ST_FAULT, "after the restart, step %d had other weights than without a restart",
                     STEPS);
     return ST_OK;
 }
@@ -156,8 +156,8 @@ enum status check_soak_restart(const struct check_config *check, const struct mo
     if (!is_skipped) {
         verdict = try_restart(check, dims) == ST_OK ? CHECK_VERDICT_PASS : CHECK_VERDICT_FAIL;
         text_format(why, sizeof why,
-                    "a process was killed while it saved; step %d was restored bit for bit and "
-                    "went on",
+                    "a process was killed while it saved; step %d was restored bit for bit, and "
+                    "training continued",
                     STEPS - 1);
         if (verdict == CHECK_VERDICT_FAIL)
             text_copy(why, sizeof why, status_message());

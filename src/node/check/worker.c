@@ -174,7 +174,7 @@ static enum status on_progress(void *arg, enum check_stage stage, double done)
 /* ---- callbacks of check_run ---- */
 
 /* flip_of — maps FAULT=flip of `check`: step 0 flips a sum (flips_sums), step 1 flips a bit in
- * training alone, a later step flips one in training with other ranks. */
+ * training of one rank, a later step flips one in training of several ranks. */
 static enum check_soak_flip flip_of(const struct check_worker *w)
 {
     const struct conf *conf = w->config.conf;
@@ -218,7 +218,8 @@ static enum status on_compare(void *arg, struct check_rows *rows)
         return ST_OK;
     const int n = check_baseline_compare(rows, &w->baseline);
     if (n == 0)
-        LOG_WARN("BASELINE=%s has no row of this check: it is of other nodes, or of another depth",
+        LOG_WARN("BASELINE=%s has no row of this check: it was written on other nodes, or at "
+                 "another depth",
                  path);
     else
         LOG_INFO("check: %d rows compared with BASELINE=%s", n, path);
@@ -234,14 +235,16 @@ static enum status write_baseline(const struct check_worker *w, const struct che
     if (w->config.place.rank > 0 || !path[0] || w->has_baseline)
         return ST_OK;
     if (check_row_worst(&result->rows, -1) == CHECK_VERDICT_FAIL) {
-        LOG_WARN("BASELINE=%s is not written: rows fail, and it is to be of a good day", path);
+        LOG_WARN("BASELINE=%s is not written, because rows fail; a baseline needs a check without "
+                 "failures",
+                 path);
         return ST_OK;
     }
     enum status st = check_report_json(&result->rows, &about, &out);
     if (st == ST_OK)
         st = file_replace(path, out.data, out.len);
     if (st == ST_OK)
-        LOG_INFO("check: BASELINE=%s was not there and is written", path);
+        LOG_INFO("check: BASELINE=%s did not exist and was written", path);
     text_free(&out);
     return st;
 }
@@ -369,11 +372,11 @@ static enum status write_machine(const char *path, const struct plan_cluster *cl
 {
     struct text out = {0};
     plan_cluster_write(cluster, &out);
-    enum status st = out.overflow ? FAIL(ST_RETRY, "out of memory: what OUT=%s is to hold", path)
+    enum status st = out.overflow ? FAIL(ST_RETRY, "out of memory: the contents of OUT=%s", path)
                                   : file_replace(path, out.data, out.len);
     if (st == ST_OK)
-        LOG_INFO("check: the machine as it was measured is in OUT=%s: convoy plan CLUSTER=%s", path,
-                 path);
+        LOG_INFO("check: OUT=%s describes the machine as it was measured: convoy plan CLUSTER=%s",
+                 path, path);
     text_free(&out);
     return st;
 }

@@ -182,8 +182,8 @@ static enum status refuse_setting(const struct conf *conf, bool has_weights,
                     name, conf_text(conf, key), conf_source(conf, key), conf_text(conf, CONF_MODEL),
                     model_arch_name(dims->arch));
     return has_weights ? FAIL(ST_BAD_SETTING,
-                              "%s=%s (%s) is not what the weights of MODEL=%s were trained with; "
-                              "leave it out",
+                              "%s=%s (%s) differs from the value with which the weights of "
+                              "MODEL=%s were trained; leave it out",
                               name, conf_text(conf, key), conf_source(conf, key),
                               conf_text(conf, CONF_MODEL))
                        : ST_OK;
@@ -279,14 +279,14 @@ static enum status check_warmup(const struct conf *conf, const struct step_confi
     const long long from = c->batch_warmup.from, to = c->global_samples;
     if (from == to)
         return FAIL(ST_BAD_SETTING,
-                    "BATCH_WARMUP=%s (%s) has nothing to raise: the first step and "
-                    "GLOBAL_BATCH have %lld samples each; raise GLOBAL_BATCH",
+                    "BATCH_WARMUP=%s (%s) has no effect: the first step already has the %lld "
+                    "samples of GLOBAL_BATCH; raise GLOBAL_BATCH",
                     conf_text(conf, CONF_BATCH_WARMUP), conf_source(conf, CONF_BATCH_WARMUP), to);
     if (from < to && to % from == 0 && from % pass == 0)
         return ST_OK;
     return FAIL(ST_BAD_SETTING,
-                "BATCH_START=%lld (%s) must divide GLOBAL_BATCH=%lld and be a multiple of "
-                "%lld, BATCH_SIZE times workers; 0 takes that number",
+                "BATCH_START=%lld (%s) must divide GLOBAL_BATCH=%lld and be a multiple of %lld, "
+                "BATCH_SIZE times workers; BATCH_START=0 means that number",
                 from, conf_source(conf, CONF_BATCH_START), to, (long long)pass);
 }
 
@@ -407,7 +407,7 @@ static enum status map_copies(const struct conf *conf, struct trainer_config *ou
     if (out->peer_copies != PEER_COPY_MODE_ON || !why)
         return ST_OK;
     return FAIL(ST_BAD_SETTING,
-                "PEER_COPIES=1 (%s) cannot be had: %s; leave it out, and a loss costs the steps "
+                "PEER_COPIES=1 (%s) is not possible: %s; leave it out: a loss then costs the steps "
                 "since the last checkpoint",
                 conf_source(conf, CONF_PEER_COPIES), why);
 }
@@ -503,16 +503,16 @@ enum status config_map_cache(const struct conf *conf)
     if (conf_is_set(conf, CONF_CACHE_DIR) || !text_starts(dir, "/tmp/convoy-cache-"))
         return ST_OK;
     if (mkdir(dir, 0700) != 0 && errno != EEXIST)
-        return FAIL(ST_STORE, "cannot make the folder %s: %s; set CACHE_DIR to another", dir,
+        return FAIL(ST_STORE, "cannot make the folder %s: %s; set CACHE_DIR to another folder", dir,
                     strerror(errno));
     bool is_ours = lstat(dir, &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == geteuid() &&
                    (info.st_mode & 07777) == 0700;
     if (is_ours)
         return ST_OK;
     return FAIL(ST_BAD_SETTING,
-                "CACHE_DIR=%s (default, for neither XDG_CACHE_HOME nor HOME is set) is not a "
-                "folder of this user's alone (user %u, mode %04o%s): its content may come from "
-                "another user; remove it, or set CACHE_DIR",
+                "CACHE_DIR=%s (default, because neither XDG_CACHE_HOME nor HOME is set) is not a "
+                "folder that only this user can use (user %u, mode %04o%s): its content may come "
+                "from another user; remove it, or set CACHE_DIR",
                 dir, (unsigned)info.st_uid, (unsigned)info.st_mode & 07777,
                 S_ISLNK(info.st_mode) ? ", a symbolic link" : "");
 }
@@ -658,7 +658,8 @@ enum status config_map_agreement(const struct conf *conf, struct text *out)
              (long long)dims.kv_heads, (long long)dims.head_dim, (long long)dims.embed,
              (long long)dims.ffn, (long long)dims.context, (long long)dims.vocab, weights,
              version_text(), version_commit(), device_kind(conf));
-    return out->overflow ? FAIL(ST_RETRY, "out of memory: what nodes agree on") : ST_OK;
+    return out->overflow ? FAIL(ST_RETRY, "out of memory: the settings that the nodes compare")
+                         : ST_OK;
 }
 
 void config_map_board_model(const struct model_dims *dims, struct board_model *out)

@@ -28,19 +28,20 @@ static enum status check_cpu(const struct conf *conf)
 {
     if (conf_i64(conf, CONF_ATTENTION) == CONF_ATTENTION_CUDNN)
         return FAIL(ST_NO_DEVICE,
-                    "ATTENTION=cudnn (%s) needs a GPU, and DEVICE=%s (%s) found none that may be "
-                    "used; use ATTENTION=auto",
+                    "ATTENTION=cudnn (%s) needs a GPU, but DEVICE=%s (%s) found no usable one; use "
+                    "ATTENTION=auto",
                     conf_source(conf, CONF_ATTENTION), conf_text(conf, CONF_DEVICE),
                     conf_source(conf, CONF_DEVICE));
     int64_t precision = conf_i64(conf, CONF_PRECISION);
     if (precision <= CONF_PRECISION_FP32 ||
         (precision == CONF_PRECISION_BF16 && conf_i64(conf, CONF_DEVICE) == CONF_DEVICE_CPU))
         return ST_OK;
-    return FAIL(ST_NO_DEVICE,
-                "PRECISION=%s (%s) needs a GPU, and DEVICE=%s (%s) found none that may be used; "
-                "DEVICE=cuda says what is missing, PRECISION=fp32 or DEVICE=cpu train on the CPU",
-                conf_text(conf, CONF_PRECISION), conf_source(conf, CONF_PRECISION),
-                conf_text(conf, CONF_DEVICE), conf_source(conf, CONF_DEVICE));
+    return FAIL(
+        ST_NO_DEVICE,
+        "PRECISION=%s (%s) needs a GPU, but DEVICE=%s (%s) found no usable one; set DEVICE=cuda to "
+        "see the reason, or PRECISION=fp32 or DEVICE=cpu to train on the CPU",
+        conf_text(conf, CONF_PRECISION), conf_source(conf, CONF_PRECISION),
+        conf_text(conf, CONF_DEVICE), conf_source(conf, CONF_DEVICE));
 }
 
 /* The reason why DEVICE=auto uses the CPU on a machine with NVIDIA's driver; "" if it does not. */
@@ -57,11 +58,10 @@ static bool has_gpus(const struct conf *conf, int worker_i)
     if (dev_cuda_count(&count) == ST_OK) {
         if (count >= workers_n)
             return true;
-        (void)FAIL(
-            ST_NO_DEVICE,
-            "N_GPU_EACH_NODE=%d asks for more GPUs than the %d that this process sees; lower "
-            "N_GPU_EACH_NODE, or see CUDA_VISIBLE_DEVICES",
-            workers_n, count);
+        (void)FAIL(ST_NO_DEVICE,
+                   "N_GPU_EACH_NODE=%d is more than the %d GPUs that this process sees; lower it, "
+                   "or check CUDA_VISIBLE_DEVICES",
+                   workers_n, count);
     }
     if (count > 0 || nvidia_driver_is_here()) {
         text_format(note, sizeof note, "DEVICE=auto uses the CPU: %s", status_message());
@@ -180,7 +180,7 @@ static int await_count(pid_t pid)
     }
     /* do not wait for it: a process that sleeps in a driver may never end */
     kill(pid, SIGKILL);
-    LOG_WARN("NVIDIA's driver has not said for %d s how many GPUs there are; see dmesg and "
+    LOG_WARN("NVIDIA's driver has not reported the number of GPUs for %d s; see dmesg and "
              "nvidia-smi, or set DEVICE=cpu",
              FIND_MS / 1000);
     return 0;

@@ -120,8 +120,8 @@ static enum status compare_memory(const struct memory_check *f, const struct nee
     }
     if (is_over(need->each, f->each_bytes)) {
         text_format(out, cap,
-                    "needs %s of memory in a process, the limits of this one (ulimit -v, -d) leave "
-                    "%s; raise them",
+                    "needs %s of memory in a process, but the limits of this process (ulimit -v, "
+                    "-d) leave %s; raise them",
                     each, text_format_bytes(left, sizeof left, (double)f->each_bytes));
         return ST_BAD_SETTING;
     }
@@ -141,7 +141,7 @@ static bool is_only_warned(const struct memory_check *f, const struct need *need
 {
     if (!f->place.is_discrete || f->is_device || need->sum >= HOST_ESTIMATE_BYTES)
         return false;
-    LOG_WARN("this run on a GPU %s; that is an estimate, so it starts all the same", why);
+    LOG_WARN("this run on a GPU %s; that is an estimate, so the run starts anyway", why);
     return true;
 }
 
@@ -258,7 +258,7 @@ static enum status check_memory(const struct memory_check *f, const struct train
                      text_format_bytes(sum, sizeof sum, (double)need.sum),
                      f->is_device ? "a GPU" : "this node", workers_n, workers_n == 1 ? "" : "s",
                      f->free_bytes < 0
-                         ? "unknown how much is"
+                         ? "an unknown amount"
                          : text_format_bytes(left, sizeof left, (double)f->free_bytes));
         LOG_DEBUG("memory planned: %lld KiB", (long long)(need.sum >> 10));
     }
@@ -271,7 +271,7 @@ static enum status check_memory(const struct memory_check *f, const struct train
     memory_advice_add(f, c, &would);
     st = FAIL(st, "training %s (%lld layers, %lld wide) %s; %s%s", c->step.dims.name,
               (long long)c->step.dims.layers, (long long)c->step.dims.embed, why,
-              would.len > 0 ? "what would fit:"
+              would.len > 0 ? "it would fit with:"
                             : "no BATCH_SIZE, SEQ_LEN, RECOMPUTE, TP, CP, PP or SHARD makes it "
                               "fit here: use more machines, or ones with more memory, or a "
                               "smaller model",

@@ -17,11 +17,10 @@ const char *model_source_hub_hint(const char *path, char *out, size_t cap)
                          name[strspn(name, plain)] == 0;
     out[0] = 0;
     if (is_name)
-        text_format(
-            out, cap,
-            "; for the model of that name on the Hugging Face hub, fetch it first: `hf download "
-            "%s --local-dir %s`, and give the folder %s",
-            path, name, name);
+        text_format(out, cap,
+                    "; to use the model of that name on the Hugging Face hub, download it first "
+                    "(`hf download %s --local-dir %s`), then give the folder %s",
+                    path, name, name);
     return out;
 }
 

@@ -167,8 +167,8 @@ enum status plan_choice_decide(struct comm *comm, const struct plan_offer *offer
         const int64_t free_bytes = (int64_t)mibs[i] * MIB; /* 0: unknown */
         if (mibs[i] < 0)
             return FAIL(ST_PEER,
-                        "rank %d failed before the ranks had chosen RECOMPUTE and SHARD; its own "
-                        "message says why",
+                        "rank %d failed before the ranks had chosen RECOMPUTE and SHARD; see its "
+                        "own message",
                         i);
         if (free_bytes > 0 && (got.free_bytes < 0 || free_bytes < got.free_bytes)) {
             got.free_bytes = free_bytes;
@@ -240,12 +240,12 @@ static enum status log_choice(const struct plan_choice *c, const struct plan_dec
     char word[32];
     const struct plan_way way = plan_choice_way(&c->ways, got->way);
     bool is_first = last->recompute.way == MODEL_RECOMPUTE_AUTO;
-    /* "RECOMPUTE=auto takes light", and the same for SHARD. */
+    /* "RECOMPUTE=auto uses light", and the same for SHARD. */
     if (c->asked.recompute.way == MODEL_RECOMPUTE_AUTO)
-        text_add(&text, "RECOMPUTE=auto takes %s",
+        text_add(&text, "RECOMPUTE=auto uses %s",
                  model_recompute_text(way.recompute, word, sizeof word));
     if (c->asked.store.shard == LAYOUT_SHARD_AUTO)
-        text_add(&text, "%sSHARD=auto takes %s", text.len > 0 ? ", " : "", shard_words[way.shard]);
+        text_add(&text, "%sSHARD=auto uses %s", text.len > 0 ? ", " : "", shard_words[way.shard]);
     /* The need of the way, and the free memory. */
     char need[32], free_text[32];
     int64_t need_bytes;
@@ -255,7 +255,7 @@ static enum status log_choice(const struct plan_choice *c, const struct plan_dec
     if (got->free_bytes < 0)
         text_add(&text, ": needs %s; how much memory is free is unknown", need);
     else if (is_common(&c->asked, &c->ways))
-        text_add(&text, ": needs %s %s; %s are free on rank %d, which has least", need,
+        text_add(&text, ": needs %s %s; %s are free on rank %d, which has the least", need,
                  dev_is_discrete(c->dev) ? "on rank 0" : "on node 0", free_text, got->rank);
     else
         text_add(&text, ": needs %s of the %s that are free", need, free_text);

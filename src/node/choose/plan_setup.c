@@ -62,8 +62,8 @@ static enum status precision_of(const struct conf *conf, const struct plan_clust
     if (cluster->is_gpu || *out == PLAN_PRECISION_F32)
         return ST_OK;
     return FAIL(ST_BAD_SETTING,
-                "PRECISION=%s (%s): time on CPUs, as of CLUSTER=%s, is planned for fp32 alone; use "
-                "fp32, or leave CLUSTER out",
+                "PRECISION=%s (%s): times on CPUs, as in CLUSTER=%s, are planned for fp32 only; "
+                "use fp32, or leave CLUSTER out",
                 conf_text(conf, CONF_PRECISION), conf_source(conf, CONF_PRECISION), cluster->name);
 }
 

@@ -160,7 +160,7 @@ static enum status check_model(const struct tokenizer *tokenizer, const struct m
     if (is_larger && is_named)
         return FAIL(ST_BAD_SETTING,
                     "TOKENIZER=%s has %u ids, but the model's vocabulary has VOCAB=%lld; leave "
-                    "TOKENIZER out for the model's own, or give a model with a larger VOCAB",
+                    "TOKENIZER out to use the model's own, or use a model with a larger VOCAB",
                     tokenizer_name(tokenizer), tokenizer_vocab(tokenizer), (long long)dims->vocab);
     if (is_larger)
         LOG_WARN("the model's tokenizer %s has %u ids, but its vocabulary has VOCAB=%lld: texts "
@@ -169,8 +169,8 @@ static enum status check_model(const struct tokenizer *tokenizer, const struct m
     if (dims->task == MODEL_TASK_QA)
         return FAIL(ST_BAD_SETTING,
                     "TASK=qa needs GPT-2's tokenizer, because answers are found by the bytes of "
-                    "its tokens, but %s%s is another; set TOKENIZER=gpt2 if the model knows its "
-                    "ids, else use another model",
+                    "its tokens, but %s%s is another; set TOKENIZER=gpt2 if the model was trained "
+                    "with its ids, else use another model",
                     is_named ? "TOKENIZER=" : "the model's own ", tokenizer_name(tokenizer));
     return ST_OK;
 }
@@ -195,7 +195,7 @@ void tokenizer_source_warn(const struct conf *conf, const struct model_dims *dim
     const char *model = tokenizer_source_lack(conf, dims);
     if (model)
         LOG_WARN("%s has no tokenizer of its own: %s are in GPT-2's tokens; set TOKENIZER to the "
-                 "file of the model's, or to gpt2 if it was trained with GPT-2's",
+                 "file of the model's tokenizer, or to gpt2 if the model was trained with GPT-2's",
                  model, what);
 }
 
@@ -278,10 +278,9 @@ enum status tokenizer_source_check(const struct tokenizer *tokenizer, const char
     const bool is_other = was[0] && strcmp(was, here) != 0, is_unknown = !was[0] && here[0];
     cJSON_Delete(settings);
     if (is_unknown)
-        LOG_WARN(
-            "the checkpoint names no tokenizer: it was trained with GPT-2's, or on ids; whether "
-            "TOKENIZER=%s made them is not known",
-            tokenizer_name(tokenizer));
+        LOG_WARN("the checkpoint names no tokenizer: it was trained with GPT-2's, or on token ids; "
+                 "check that TOKENIZER=%s made these ids",
+                 tokenizer_name(tokenizer));
     if (is_other)
         return FAIL(ST_BAD_SETTING,
                     "the checkpoint was trained with another tokenizer than TOKENIZER=%s; set "

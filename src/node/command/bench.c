@@ -58,11 +58,12 @@ static enum status await_addresses(struct outcome *outcome, int ranks)
     atomic_fetch_add(&outcome->packed, 1);
     while (atomic_load(&outcome->packed) < ranks) {
         if (is_aborted(outcome))
-            return FAIL(ST_PEER, "another worker ended before all had come");
+            return FAIL(ST_PEER,
+                        "another worker ended before all workers had opened their transport");
         if (clock_ms() > end)
             return FAIL(ST_PEER,
                         "only %d of %d workers opened their transport within %d s; is the machine "
-                        "short of memory or cores? N_GPU_EACH_NODE says how many there are",
+                        "short of memory or cores? N_GPU_EACH_NODE sets the number of workers",
                         atomic_load(&outcome->packed), ranks, TIMEOUT_MS / 1000);
         clock_sleep_ms(1);
     }
@@ -351,8 +352,8 @@ enum status bench_main(const struct conf *conf)
     if (!is_gpu && conf_i64(conf, CONF_BACKEND) == CONF_BACKEND_NCCL)
         return FAIL(
             ST_NO_DEVICE,
-            "BACKEND=nccl (%s) moves numbers between GPUs, and DEVICE=%s finds no two here; "
-            "DEVICE=cuda says what is missing, BACKEND=auto measures the CPU's memory",
+            "BACKEND=nccl (%s) moves data between GPUs, but DEVICE=%s finds fewer than two here; "
+            "set DEVICE=cuda to see the reason, or BACKEND=auto to measure the CPU's memory",
             conf_source(conf, CONF_BACKEND), conf_text(conf, CONF_DEVICE));
     const int ranks = count_workers(conf, is_gpu);
     /* The largest buffer for which the buffers of all workers together need at most half of the
@@ -377,7 +378,7 @@ enum status bench_main(const struct conf *conf)
     if (outcome == MAP_FAILED)
         return FAIL(ST_RETRY, "out of memory: the outcome: %s", strerror(errno));
     if (getrandom(outcome->secret, sizeof(outcome->secret), 0) != (ssize_t)sizeof(outcome->secret))
-        return FAIL(ST_RETRY, "the system gave no random numbers: %s", strerror(errno));
+        return FAIL(ST_RETRY, "cannot read random numbers from the system: %s", strerror(errno));
     if (what.bytes_max < asked)
         LOG_WARN("memory is short: sizes end at %lld MiB for %d workers",
                  (long long)(what.bytes_max >> 20), ranks);

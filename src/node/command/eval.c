@@ -151,9 +151,7 @@ static enum status open_step(struct eval *e)
                                             .is_discrete = dev_is_discrete(e->dev)};
     struct memory_plan plan;
     TRY(memory_plan_eval(&config, &place, &plan));
-    TRY(memory_check_command(
-        "eval", &plan, e->dev,
-        "a smaller BATCH_SIZE or SEQ_LEN needs less, and a smaller model does"));
+    TRY(memory_check_command("eval", &plan, e->dev, "use a smaller BATCH_SIZE, SEQ_LEN or model"));
     /* While a model is loaded no code checks for a signal, and no result can be lost. */
     signal(SIGINT, SIG_DFL);
     signal(SIGTERM, SIG_DFL);
@@ -397,7 +395,7 @@ static enum status run_batch(struct choices *c)
     if (c->batch.samples == 0)
         return ST_OK;
     if (!go_on(c->e, "evaluated endings", c->done_n, c->sums_n))
-        return FAIL(ST_RETRY, "the evaluation was asked to stop after %lld of %lld endings",
+        return FAIL(ST_RETRY, "the evaluation was stopped after %lld of %lld endings",
                     (long long)c->done_n, (long long)c->sums_n);
     TRY(step_eval_losses(c->e->step, &c->batch, c->losses));
     for (int64_t i = 0; i < c->batch.samples; i++) {
@@ -469,8 +467,8 @@ static enum status print_choices(const struct choices *c)
     const double questions = (double)c->questions_n, acc = (double)c->correct_n / questions,
                  acc_norm = (double)c->correct_norm_n / questions;
     if (c->cut_n > 0)
-        LOG_WARN("%lld endings with their contexts have more than SEQ_LEN=%lld tokens: the "
-                 "contexts lost their first ones",
+        LOG_WARN("%lld endings with their contexts have more than SEQ_LEN=%lld tokens: the first "
+                 "tokens of these contexts were left out",
                  (long long)c->cut_n, (long long)e->config.step.seq_tokens);
     text_add(&line, "acc %.4f  acc_norm %.4f  questions %lld", acc, acc_norm,
              (long long)c->questions_n);
@@ -518,8 +516,9 @@ static enum status measure_choices(struct eval *e)
 static enum status run_eval(struct eval *e)
 {
     if (!conf_text(e->conf, CONF_VAL_DATA)[0])
-        return FAIL(ST_BAD_SETTING,
-                    "VAL_DATA is not set; say what the model should be measured on");
+        return FAIL(
+            ST_BAD_SETTING,
+            "VAL_DATA is not set; set it to the data on which the model should be measured");
     TRY(open_model(e));
     if (e->source.dims.task == MODEL_TASK_QA &&
         strcmp(conf_text(e->conf, CONF_VAL_DATA), FEED_SYNTHETIC) == 0)

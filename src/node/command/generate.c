@@ -83,7 +83,8 @@ static enum status read_prompt(struct writer *w, const char *prompt, int64_t mor
         return FAIL(ST_BAD_SETTING, "TOKENIZER=%s names no token that begins a text; set PROMPT",
                     tokenizer_name(w->tokenizer));
     if (largest >= vocab)
-        return FAIL(ST_BAD_SETTING, "the prompt needs token %u, the model knows %lld; %s", largest,
+        return FAIL(ST_BAD_SETTING,
+                    "the prompt needs token %u, but the model's vocabulary has %lld; %s", largest,
                     (long long)vocab,
                     n ? "change PROMPT" : "set PROMPT: there is no token to begin a text with");
     return ST_OK;
@@ -154,8 +155,9 @@ static enum status generate_text(struct writer *w, struct model_source *source,
     TRY(device_open(conf, 0, 0, &w->dev));
     /* Tokens before the context have no effect on the text. */
     if (w->tokens_n > dims->context)
-        LOG_WARN("PROMPT has %lld tokens, but the model's context %lld: only the last %lld count",
-                 (long long)w->tokens_n, (long long)dims->context, (long long)dims->context);
+        LOG_WARN(
+            "PROMPT has %lld tokens, but the model's context has %lld: only the last %lld are used",
+            (long long)w->tokens_n, (long long)dims->context, (long long)dims->context);
     int64_t all = w->tokens_n + more;
     int64_t window = all < dims->context ? all : dims->context;
     const struct memory_plan_place place = {.at = {.ranks = 1, .nodes = 1, .locals = 1},
@@ -163,9 +165,8 @@ static enum status generate_text(struct writer *w, struct model_source *source,
     struct memory_plan plan;
     TRY(memory_plan_generate(dims, window, device_dtype(conf, dev_is_discrete(w->dev)), &place,
                              &plan));
-    TRY(memory_check_command(
-        "generate", &plan, w->dev,
-        "a shorter PROMPT and fewer TOKENS need less, and a smaller model does"));
+    TRY(memory_check_command("generate", &plan, w->dev,
+                             "use a shorter PROMPT, fewer TOKENS or a smaller model"));
     TRY(decoder_open(w->dev, dims, window, device_dtype(conf, dev_is_discrete(w->dev)),
                      &w->decoder));
     struct load_target target = decoder_target(w->decoder);

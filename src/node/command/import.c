@@ -115,8 +115,8 @@ static enum status keep_tokenizer(struct import *in)
     if (st != ST_OK) {
         text_free(&identity);
         return FAIL(st,
-                    "the tokenizer of %s cannot be read: %s; mend it, or set TOKENIZER to another "
-                    "one of the same ids (gpt2 is built in), which is kept instead",
+                    "the tokenizer of %s cannot be read: %s; repair it, or set TOKENIZER to "
+                    "another one with the same ids (gpt2 is built in), which is kept instead",
                     is_own ? in->from : in->tokenizer, status_message());
     }
     text_add(&in->settings, "{%s}", identity.len > 0 ? identity.data + 1 : "");

@@ -74,7 +74,7 @@ static enum status plan_set(const struct conf *conf, struct planned *p)
         enum status st = FAIL(
             ST_BAD_SETTING, "does not fit: %s short%s of a %s%s; %s%s",
             text_format_bytes(over, sizeof over, (double)bytes), is_device ? " in the memory" : "",
-            is_device ? "GPU" : "node", stage, would.len > 0 ? "what fits:" : "",
+            is_device ? "GPU" : "node", stage, would.len > 0 ? "it fits with:" : "",
             would.len > 0
                 ? would.data + 1
                 : "no BATCH_SIZE, SEQ_LEN, RECOMPUTE, TP, CP, PP or SHARD makes it fit on "
@@ -133,10 +133,10 @@ static enum status fail_search(const struct planned *p, const struct plan_search
         text_format(batch, sizeof batch, " with GLOBAL_BATCH=%lld",
                     (long long)job.config.step.global_samples);
     if (found)
-        return FAIL(
-            ST_BAD_SETTING,
-            "no mesh of %d devices has room for %s with GLOBAL_BATCH=%lld; N_NODES=%d has%s",
-            p->job.at.ranks, s->dims.name, (long long)s->global_samples, found, batch);
+        return FAIL(ST_BAD_SETTING,
+                    "no mesh of %d devices has room for %s with GLOBAL_BATCH=%lld; a mesh of "
+                    "N_NODES=%d has%s",
+                    p->job.at.ranks, s->dims.name, (long long)s->global_samples, found, batch);
     return FAIL(ST_BAD_SETTING,
                 "no mesh of %d devices has room for %s with GLOBAL_BATCH=%lld, nor of more%s; "
                 "lower SEQ_LEN, change GLOBAL_BATCH, or use devices with more memory",

@@ -203,7 +203,7 @@ static enum status check_settings(const struct conf *conf, uint32_t *vocab)
     char path[FILE_PATH_MAX];
     if (folder[0] == '\0')
         return FAIL(ST_BAD_SETTING,
-                    "the folder to write is not given; set OUT, for example OUT=my-tokenizer");
+                    "OUT is not set; set OUT to the folder to write, for example OUT=my-tokenizer");
     TRY(file_join(path, sizeof path, folder, "tokenizer.json"));
     if (file_bytes(path) >= 0)
         return FAIL(ST_BAD_SETTING,
@@ -248,8 +248,8 @@ enum status train_tokenizer_main(const struct conf *conf)
         int64_t bytes, tokens;
         bpe_train_size(train, &bytes, &tokens);
         if (bpe_train_tokens(train) + 1 < vocab)
-            LOG_WARN("VOCAB=%u: the text has no pair of tokens that occurs twice behind %u tokens; "
-                     "train with VOCAB=%u, or give more text",
+            LOG_WARN("VOCAB=%u: after %u tokens no pair of tokens occurs twice in the text; train "
+                     "with VOCAB=%u, or use more text",
                      vocab, bpe_train_tokens(train) + 1, bpe_train_tokens(train) + 1);
         log_console("%s  %u tokens  %.2f bytes of the text a token  %.1f s", folder,
                     bpe_train_tokens(train) + 1, (double)bytes / (double)(tokens > 0 ? tokens : 1),

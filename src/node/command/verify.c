@@ -78,7 +78,7 @@ static enum status read_checkpoint(void *arg, int64_t step, const struct ckpt *c
         return ST_OK;
     text_format(changed, sizeof changed,
                 "checkpoint %s has weights %016" PRIx64 ", and %016" PRIx64
-                " were written: its files are of another run, or were changed",
+                " were written: its files come from another run, or were changed",
                 ckpt_path(ckpt), now.weights, was->weights);
     damage_list_add(&v->damage, was->step, changed);
     return ST_OK;
@@ -167,7 +167,7 @@ static void show_text(struct text *t, const struct verify *v)
     show_skipped(t, a, LEDGER_OUTCOME_SPIKE, "loss or norm far above their history");
     show_skipped(t, a, LEDGER_OUTCOME_NOT_FINITE, "loss or norm not finite");
     if (a->again > 0)
-        text_add(t, "done again  %" PRId64 " step%s, after a return to a checkpoint before\n",
+        text_add(t, "done again  %" PRId64 " step%s, after a return to an earlier checkpoint\n",
                  a->again, plural_suffix(a->again));
     if (a->data_changes > 0)
         text_add(t, "data        changed %" PRId64 " time%s between generations\n", a->data_changes,

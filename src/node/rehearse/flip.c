@@ -36,8 +36,8 @@ const char *rehearse_flip_refused(const struct rehearse_replica *first, char *ou
     out[0] = 0;
     if (first->elems <= 0)
         text_copy(out, cap,
-                  "no worker has parameters in host memory of which SENTINEL_EVERY finds a change; "
-                  "it does with DEVICE=cpu SHARD=none or full");
+                  "no worker has parameters in host memory in which SENTINEL_EVERY finds a change; "
+                  "it finds one with DEVICE=cpu and SHARD=none or full");
     else if (!read_at(first, first->address, &value, sizeof value))
         text_format(out, cap,
                     "the memory of a worker cannot be reached (%s): see seccomp and "

@@ -46,8 +46,8 @@ static enum status parse_one(char *one, struct rehearse_mix *out)
     if (out->weight[kind] >= 0)
         return FAIL(ST_BAD_SETTING, "names %s twice", kinds[kind].word);
     if (colon != NULL && text_parse_i64(colon + 1, 0, REHEARSE_WEIGHT_MAX, &weight) != TEXT_OK)
-        return FAIL(ST_BAD_SETTING, "gives %s no weight of 0 to %d, as in %s:3", kinds[kind].word,
-                    REHEARSE_WEIGHT_MAX, kinds[kind].word);
+        return FAIL(ST_BAD_SETTING, "needs after %s a weight from 0 to %d, as in %s:3",
+                    kinds[kind].word, REHEARSE_WEIGHT_MAX, kinds[kind].word);
     out->weight[kind] = (int)weight;
     out->total += (int)weight;
     return ST_OK;

@@ -155,8 +155,8 @@ static enum status read_settings(struct rehearse *r)
         return ST_OK;
     if (is_fetched(r->conf))
         return leave_out(r, REHEARSE_KIND_CUT,
-                         "nodes whose cables are cut reach no other machine, and data come from "
-                         "one: use a file of this machine");
+                         "nodes whose cables are cut reach no other machine, but the data are on "
+                         "another one: use a file of this machine");
     if (rehearse_net_try() == ST_OK)
         return ST_OK;
     text_format(why, sizeof why,
@@ -298,8 +298,8 @@ static enum status run_calm(struct rehearse *r, int64_t *goal_out)
     *goal_out = calm->is_complete ? 0 : calm->steps / r->checkpoint_every * r->checkpoint_every;
     if (!calm->is_complete && *goal_out == 0)
         return FAIL(ST_BAD_SETTING,
-                    "%lld steps in %s, and a checkpoint every %lld steps: none to compare; raise "
-                    "DURATION or lower CHECKPOINT_EVERY",
+                    "%lld steps in %s, and a checkpoint every %lld steps: no checkpoint to "
+                    "compare; raise DURATION or lower CHECKPOINT_EVERY",
                     (long long)calm->steps, conf_text(r->conf, CONF_DURATION),
                     (long long)r->checkpoint_every);
     return ST_OK;
@@ -313,7 +313,7 @@ static enum status run_faulty(struct rehearse *r, int64_t goal)
     TRY(file_remove_tree(path));
     if (r->report.mix.weight[REHEARSE_KIND_CUT] > 0)
         TRY(rehearse_net_open(r->report.nodes_n, &r->net));
-    LOG_INFO("the same with a fault each %g s", (double)r->report.every_ms / 1000);
+    LOG_INFO("the same training with a fault every %g s", (double)r->report.every_ms / 1000);
     TRY(run_one(r, false, goal));
     if (audit_ledger(r, false) != ST_OK && r->report.faulty->problem[0] == 0)
         text_copy(r->report.problem, sizeof r->report.problem, status_message());
@@ -345,11 +345,11 @@ static void judge_report(struct rehearse_report *report, const struct ledger_aud
     else if (report->compared_n == 0)
         problem = "no checkpoint is in both runs: raise DURATION or lower CHECKPOINT_EVERY";
     else if (!report->is_equal)
-        problem = "the weights are not those of the calm run";
+        problem = "the weights differ from the weights of the calm run";
     else if (!is_named(report->faulty))
-        problem = "a bit changed in a worker, and another one or none was named";
+        problem = "a bit changed in a worker, but another worker or none was named";
     else if (report->faulty->outcomes_n == 0)
-        problem = "no fault came: raise DURATION or lower FAULT_EVERY";
+        problem = "no fault was made: raise DURATION or lower FAULT_EVERY";
     text_copy(report->problem, sizeof report->problem, problem);
 }
 
@@ -360,7 +360,7 @@ static enum status run_both(struct rehearse *r)
     uint8_t bytes[16];
     char hex[40] = "", path[FILE_PATH_MAX];
     if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
-        return FAIL(ST_RETRY, "the system gave no random numbers: %s", strerror(errno));
+        return FAIL(ST_RETRY, "cannot read random numbers from the system: %s", strerror(errno));
     text_hex(bytes, sizeof bytes, hex);
     TRY(file_join(path, sizeof path, r->scratch.path, "token"));
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -439,8 +439,8 @@ static enum status open_scratch(const char *prefix, struct scratch *out)
     if (!text_format(out->path, sizeof out->path, "%s-XXXXXX", prefix) ||
         mkdtemp(out->path) == NULL)
         return FAIL(ST_STORE,
-                    "cannot make the folder %s: %s; name a folder that can be written, by "
-                    "CHECKPOINT_DIR or TMPDIR",
+                    "cannot make the folder %s: %s; set CHECKPOINT_DIR or TMPDIR to a folder that "
+                    "can be written",
                     out->path, strerror(errno));
     enum status st = start_remover(out);
     if (st != ST_OK)

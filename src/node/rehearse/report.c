@@ -98,9 +98,8 @@ static void add_head(struct text *t, const struct rehearse_report *r)
     double every_s = (double)r->every_ms / 1000;
     text_add(t, "rehearsal    %d nodes on this machine, SEED=%" PRId64 "\n", r->nodes_n, r->seed);
     text_add(t,
-             "faults       one each %g s. A published fleet (Llama 3 405B) had one in %.0f days on "
-             "as many\n"
-             "             nodes of 8 GPUs: here they come %.0f times as often\n",
+             "faults       one every %g s. A published fleet (Llama 3 405B) had one in %.0f days "
+             "on as many\n             nodes of 8 GPUs: here they come %.0f times as often\n",
              every_s, published_days(r), published_days(r) * DAY_MS / (double)r->every_ms);
     if (r->sentinel_every > 0)
         text_add(t, "set          SENTINEL_EVERY=%" PRId64 ", for flip; it was not set\n",
@@ -214,7 +213,7 @@ void rehearse_report_write(const struct rehearse_report *report, bool as_json, s
                  : "");
     text_add(out, "samples      %s\n",
              report->is_whole ? "none lost: every sample exactly once"
-                              : "not every one exactly once");
+                              : "not every sample exactly once");
     if (report->compared_n > 0)
         text_add(out,
                  "weights      %s those of the calm run, %d checkpoint%s up to step %" PRId64

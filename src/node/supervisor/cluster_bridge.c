@@ -34,7 +34,7 @@ _Static_assert(FILE_LIST_NODES_MAX == CLUSTER_NODES_MAX, "a node of the cluster 
 _Static_assert(sizeof(struct cluster_address) == sizeof(struct board_address) &&
                    CLUSTER_ADDRESS_MAX == BOARD_ADDRESS_MAX &&
                    CLUSTER_SECRET_BYTES == BOARD_SECRET_BYTES,
-               "the board carries what the cluster does");
+               "the board's addresses and secrets have the sizes of the cluster's");
 _Static_assert(CLUSTER_STOP_MAX == (int)BOARD_REQUEST_INTERRUPT,
                "a stop is a request of the board");
 
@@ -295,10 +295,9 @@ static void report_reached(struct cluster_bridge *b, int64_t now_ms)
     if (!address[0] || strcmp(address, b->reached) == 0)
         return;
     if (is_split)
-        LOG_INFO(
-            "other nodes reach this one at several addresses; if MASTER_ADDR gives its workers "
-            "none, they take %s: DATA_ADDR sets another",
-            address);
+        LOG_INFO("other nodes reach this one at several addresses; if MASTER_ADDR has no address "
+                 "for its workers, they use %s; DATA_ADDR sets another",
+                 address);
     text_copy(b->reached, sizeof b->reached, address);
     b->config.on_reached(b->config.arg, address);
 }
@@ -494,7 +493,8 @@ static enum status wait_for_name(struct cluster_bridge *b)
             wait_ms = join_ms < NAME_MS ? join_ms : NAME_MS;
     enum status st = listener_resolve(addr);
     if (st == ST_RETRY)
-        LOG_WARN("%s; looked up again for %lld s", status_message(), (long long)(wait_ms / 1000));
+        LOG_WARN("%s; it is looked up again for %lld s", status_message(),
+                 (long long)(wait_ms / 1000));
     for (int64_t until_ms = clock_ms() + wait_ms; st == ST_RETRY && clock_ms() < until_ms;
          st = listener_resolve(addr)) {
         event_base_loop(b->config.loop, EVLOOP_NONBLOCK);
@@ -567,10 +567,9 @@ static enum status open_cluster(struct cluster_bridge *b)
                                     .on_request = on_request,
                                     .arg = b};
     if (st == ST_OK && b->nodes_n > 1 && psk->is_none)
-        LOG_WARN(
-            "JOB_TOKEN=none: any host that reaches MASTER_PORT=%d can join this job and read what "
-            "it sends",
-            config.master_port);
+        LOG_WARN("JOB_TOKEN=none: any host that reaches MASTER_PORT=%d can join this job and read "
+                 "its data",
+                 config.master_port);
     if (st == ST_OK && b->nodes_n > 1 && config.node_id == 0)
         st = wait_for_name(b);
     if (st == ST_OK)

@@ -55,7 +55,7 @@ static void end_stopped(struct supervisor *s, const struct workers_end *worker)
         FAIL(st, "stopped by %s while loading, before the first step; %s",
              stop_request_signal(s->stop), rest);
     else if (s->ends_at_once)
-        FAIL(st, "ended at once by a second signal, without another checkpoint; %s", rest);
+        FAIL(st, "ended immediately by a second signal, without another checkpoint; %s", rest);
     else
         FAIL(st, "asked to stop by %s, but %s; %s", stop_request_signal(s->stop),
              worker->decision.text, rest);
@@ -84,7 +84,7 @@ static void set_resume_of_checkpoint(struct supervisor *s, char *out, size_t cap
     long long step = s->node.checkpoint.step;
     s->node.resume_step = -1;
     if (s->node.node_id != 0) {
-        text_copy(out, cap, "where node 0 has its last checkpoint, or from the beginning");
+        text_copy(out, cap, "node 0's last checkpoint, or from the beginning");
     } else if (!supervisor_has_checkpoint_dir(s)) {
         s->node.resume_step = 0;
         text_copy(out, cap, "the beginning (CHECKPOINT_DIR is not set)");
@@ -95,7 +95,7 @@ static void set_resume_of_checkpoint(struct supervisor *s, char *out, size_t cap
         s->node.resume_step = 0;
         text_copy(out, cap, "the beginning (there is no checkpoint yet)");
     } else {
-        text_copy(out, cap, "the last checkpoint, or from the beginning when there is none");
+        text_copy(out, cap, "the last checkpoint, or from the beginning if there is none");
     }
 }
 
@@ -129,7 +129,8 @@ void supervisor_recover_watch(struct supervisor *s, int64_t now_ms)
     if (board_worker_has_stepped(&first))
         restart_budget_stepped(&s->budget, s->checkpoints, now_ms);
     if (restart_budget_refill(&s->budget, s->checkpoints, now_ms))
-        LOG_INFO("no loss for an hour or %d checkpoints: %lld of %lld restarts are used",
+        LOG_INFO("no loss for an hour or %d checkpoints: one more restart is allowed; %lld of %lld "
+                 "restarts are used",
                  RESTART_BUDGET_REFILL_CHECKPOINTS, (long long)restart_budget_used(&s->budget),
                  (long long)s->max_restarts);
 }
@@ -157,7 +158,7 @@ static void recover_alone(struct supervisor *s, const struct workers_end *worker
         LOG_WARN("%s; restart %lld of %lld from %s", decision->text,
                  (long long)restart_budget_used(&s->budget), (long long)s->max_restarts, from);
     else
-        LOG_WARN("%s, while the job recovers; again from %s", decision->text, from);
+        LOG_WARN("%s, while the job recovers; starting again from %s", decision->text, from);
     s->node.restarts = s->budget.counts.restarts;
     text_copy(s->node.last_failure, sizeof s->node.last_failure, decision->text);
     supervisor_set_phase(s, BOARD_PHASE_RECOVERING);

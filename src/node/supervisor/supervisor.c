@@ -242,13 +242,13 @@ static void end_at_once(struct supervisor *s, enum board_request request)
     ASSERT(!s->is_over && s->was_asked && stop_request_is_stop(request));
     s->stop = request;
     s->ends_at_once = true;
-    LOG_WARN("second signal: ending at once");
+    LOG_WARN("second signal: ending immediately");
     if (workers_alive(s->workers) > 0 && !s->bridge) {
         workers_kill(s->workers);
         return;
     }
     FAIL(stop_request_status(request),
-         "ended at once by a second signal, without another checkpoint");
+         "ended immediately by a second signal, without another checkpoint");
     supervisor_end(s, stop_request_status(request));
 }
 
@@ -278,7 +278,7 @@ static void on_stop(evutil_socket_t signal_n, short what, void *arg)
     if (supervisor_leaves_alone(s)) {
         s->leave_ms = now_ms + LEAVE_MS;
         LOG_INFO("%s: this node leaves, and the other nodes go on; a second SIGINT or SIGTERM ends "
-                 "it at once",
+                 "it immediately",
                  stop_request_signal(request));
         return;
     }
@@ -291,7 +291,7 @@ static void on_stop(evutil_socket_t signal_n, short what, void *arg)
         text_format(by, sizeof by, " (by %s)", name);
     if (!s->is_check)
         LOG_INFO("%s%s: stopping after this step and a checkpoint; a second SIGINT or SIGTERM ends "
-                 "at once",
+                 "it immediately",
                  stop_request_signal(request), by);
     workers_forbid_start(s->workers);
     if (workers_alive(s->workers) == 0)
@@ -516,8 +516,8 @@ static enum status open_all(struct supervisor *s)
     crash_install();
     conf_token_forget(environ);
     if (conf_ranks(s->conf) > 1 && spawn_raise_priority() == 0)
-        LOG_DEBUG("this process may not go before others (CAP_SYS_NICE): on a busy machine it may "
-                  "be late");
+        LOG_DEBUG("this process may not raise its priority (CAP_SYS_NICE): on a busy machine it "
+                  "may be late");
     s->budget = (struct restart_budget){
         .restarts_max = s->max_restarts, .workers_n = 1, .counts.first.step = -1};
     TRY(open_loop(s));

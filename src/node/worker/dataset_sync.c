@@ -82,7 +82,7 @@ static enum status fetch_files(const struct dataset_sync_config *config, struct 
         .cache_dir = conf_text(conf, CONF_CACHE_DIR),
         .progress = config->progress,
         .progress_arg = config->progress_arg};
-    assert_note("taking %s from node 0", config->is_validation ? "VAL_DATA" : "DATA");
+    assert_note("copying %s from node 0", config->is_validation ? "VAL_DATA" : "DATA");
     enum status st = dataset_client_fetch(&from, out, state);
     psk_wipe(&psk);
     return st;
@@ -96,7 +96,7 @@ enum status dataset_sync_fetch(const struct dataset_sync_config *config, struct 
     if (data[0] && feed_is_here(data))
         return ST_OK;
     if (data[0])
-        LOG_DEBUG("%s=%s is not on this node: taking node 0's", name, data);
+        LOG_DEBUG("%s=%s is not on this node: copying the data of node 0", name, data);
     enum status st = fetch_files(config, out, &state);
     if (st == ST_NO_INPUT && data[0])
         return FAIL(ST_NO_INPUT, "%s=%.400s is not on this node, and %s", name, data,
@@ -104,7 +104,7 @@ enum status dataset_sync_fetch(const struct dataset_sync_config *config, struct 
     TRY(st);
     if (data[0] && state == FILE_LIST_STATE_NONE)
         return FAIL(ST_NO_INPUT,
-                    "%s=%.400s is not on this node, and node 0 has no file of %s to give; check "
+                    "%s=%.400s is not on this node, and node 0 has no file of %s to send; check "
                     "the path, or set it there",
                     name, data, name);
     if (state == FILE_LIST_STATE_NONE)

@@ -174,11 +174,10 @@ static enum status begin_open(struct generations *g, bool has_failed, void *addr
     board_node_copy(c->board, &node);
     text_copy(g->reached, sizeof g->reached, may_use ? node.reached : "");
     if (c->needs_reached && !g->reached[0])
-        return FAIL(
-            ST_RETRY,
-            "MASTER_ADDR=%s is a loopback address on this node (see /etc/hosts), and no other "
-            "node has connected yet, which shows where it reaches this one",
-            c->comm.master);
+        return FAIL(ST_RETRY,
+                    "MASTER_ADDR=%s is a loopback address on this node (see /etc/hosts), and no "
+                    "other node has connected yet to show at which address it reaches this one",
+                    c->comm.master);
     const struct comm_config config = comm_config_of(g);
     TRY(comm_begin_open(&config, &g->comm, address, bytes));
     if (g->reached[0] && c->comm.place.local == 0)
@@ -247,11 +246,11 @@ static enum status publish_address(struct generations *g)
     g->links_ms = clock_ms();
     TRY(begin_open_retrying(g, address, &bytes));
     if (bytes + (int64_t)sizeof address_header > BOARD_ADDRESS_MAX)
-        return FAIL(
-            ST_NO_DEVICE,
-            "this node's network address takes %" PRId64
-            " bytes, over %zu: it has many network devices; choose some with UCX_NET_DEVICES",
-            bytes, BOARD_ADDRESS_MAX - sizeof address_header);
+        return FAIL(ST_NO_DEVICE,
+                    "this node's network address has %" PRId64
+                    " bytes, more than %zu: the node has many network devices; choose some with "
+                    "UCX_NET_DEVICES",
+                    bytes, BOARD_ADDRESS_MAX - sizeof address_header);
     memcpy(mine->data, &address_header, sizeof address_header);
     memcpy(mine->data + sizeof address_header, address, (size_t)bytes);
     mine->bytes = bytes + (int64_t)sizeof address_header;

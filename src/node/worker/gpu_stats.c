@@ -75,7 +75,7 @@ enum status gpu_stats_open(struct board *board, int worker_i, const char *bus, b
     *out = NULL;
     if (nvml_open(bus, &nvml) != ST_OK) {
         if (is_logger)
-            LOG_INFO("no numbers of GPUs in /status and /metrics: %s", status_message());
+            LOG_INFO("/status and /metrics have no figures of GPUs: %s", status_message());
         status_clear();
         return ST_OK;
     }
@@ -109,7 +109,7 @@ void gpu_stats_close(struct gpu_stats *stats)
     if (is_left) {
         pthread_detach(id);
         LOG_WARN("the GPU's driver (NVML) has not answered for %d s; the thread that reads it is "
-                 "left behind",
+                 "abandoned",
                  CLOSE_MS / 1000);
         return;
     }

@@ -266,7 +266,7 @@ bool checkpoint_async_save(struct checkpoint_async *s, const struct checkpoint_p
         /* Logs the first, second, fourth … time: a slow disk must not fill the log. */
         int64_t skipped = ++last->skipped;
         if ((skipped & (skipped - 1)) == 0)
-            LOG_WARN("no checkpoint of step %" PRId64 ": that of step %" PRId64
+            LOG_WARN("no checkpoint of step %" PRId64 ": the checkpoint of step %" PRId64
                      " is still being written (skipped so far: %" PRId64
                      "); raise CHECKPOINT_EVERY, or use a faster disk",
                      progress->step, s->progress.step, skipped);

@@ -255,13 +255,13 @@ static void warn_differences(const struct checkpoint *s, const struct ckpt *ckpt
     const struct ckpt_meta *meta = ckpt_meta(ckpt);
     struct differences d = list_differences(meta->settings_json, s->config.settings_json, is_any);
     if (d.n > 0)
-        LOG_WARN("settings differ from those of checkpoint %s: %s; training continues with the new "
-                 "settings, so its losses differ from those of an uninterrupted run",
+        LOG_WARN("settings differ from checkpoint %s: %s; training continues with the new "
+                 "settings, so its losses differ from an uninterrupted run",
                  ckpt_path(ckpt), d.text.data);
     text_free(&d.text);
     if (meta->data_fingerprint != s->config.data_fingerprint)
-        LOG_WARN("DATA differs from that of checkpoint %s: fingerprint was %016llx, is %016llx; "
-                 "training continues with the new data",
+        LOG_WARN("DATA differs from the data of checkpoint %s: fingerprint was %016llx, is "
+                 "%016llx; training continues with the new data",
                  ckpt_path(ckpt), (unsigned long long)meta->data_fingerprint,
                  (unsigned long long)s->config.data_fingerprint);
 }
@@ -391,10 +391,10 @@ static enum status load_progress(struct checkpoint *s, struct checkpoint_progres
                                      .spikes = {.skipped_n = meta->skipped},
                                      .outer_steps = meta->outer_steps};
     if (!spike_history_parse(meta->spike_history, &progress->spikes.history))
-        return FAIL(ST_BAD_DATA,
-                    "checkpoint %s: its spike_history is not one; restore the checkpoint from a "
-                    "backup",
-                    ckpt_path(s->found));
+        return FAIL(
+            ST_BAD_DATA,
+            "checkpoint %s: its spike_history is damaged; restore the checkpoint from a backup",
+            ckpt_path(s->found));
     text_copy(path, path_cap, ckpt_path(s->found));
     return find_schedule(s, &progress->schedule);
 }

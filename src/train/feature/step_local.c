@@ -23,11 +23,11 @@ enum status step_local_place(struct step_core *s, struct step_place *place)
     /* If the job is only planned, nothing else has checked this yet. */
     if (ranks % each != 0)
         return FAIL(ST_BAD_SETTING,
-                    "LOCAL_STEPS=%lld divides workers into nodes: %d workers are not nodes of %d "
-                    "each; change N_NODES or N_GPU_EACH_NODE",
+                    "LOCAL_STEPS=%lld needs equal numbers of workers on all nodes: %d workers are "
+                    "no multiple of %d; change N_NODES or N_GPU_EACH_NODE",
                     (long long)c->steps, ranks, each);
     if (ranks / each > STEP_LOCAL_REPLICAS_MAX)
-        return FAIL(ST_BAD_SETTING, "LOCAL_STEPS=%lld takes at most %d nodes, not %d; use fewer",
+        return FAIL(ST_BAD_SETTING, "LOCAL_STEPS=%lld allows at most %d nodes, not %d; use fewer",
                     (long long)c->steps, STEP_LOCAL_REPLICAS_MAX, ranks / each);
     if (s->config.global_samples % (ranks / each) != 0)
         return FAIL(ST_BAD_SETTING,

@@ -109,9 +109,9 @@ static enum status fail_group(const struct step_shard_check *k, const struct ans
     const struct step_core *s = k->s;
     char text[GROUP_TEXT];
     return FAIL(ST_PEER,
-                "in step %lld the gradients that %s computed together differ from those of most of "
-                "%d computations of virtual shard %d, and computed again they are %s; several of "
-                "these ranks differ at once, so which was wrong first is not known: memory or a "
+                "in step %lld the gradients that %s computed together differ from most of %d "
+                "computations of virtual shard %d, and computed again they are %s; several of "
+                "these ranks differ at once, so it is unknown which was wrong first: memory or a "
                 "processor is suspect; run `convoy check` on their nodes",
                 (long long)k->now->step_i + 1, group_text(s, group, text), a->n, a->shard,
                 again_text(k));
@@ -125,18 +125,18 @@ static enum status fail_rank(const struct step_shard_check *k, const struct answ
     char first[GROUP_TEXT + 64] = "", text[GROUP_TEXT];
     if (rank != comm_place(s->config.comm)->rank)
         return FAIL(ST_PEER,
-                    "in step %lld the gradients of rank %d differ from those of most of %d "
-                    "computations of virtual shard %d",
+                    "in step %lld the gradients of rank %d differ from most of %d computations of "
+                    "virtual shard %d",
                     step, rank, a->n, a->shard);
     if (places_n(s) > 1)
         text_format(first, sizeof first, " (of %s, which computed it together, it differed first)",
                     group_text(s, group, text));
-    return FAIL(ST_FAULT,
-                "in step %lld the gradients of rank %d differ from those of most of %d "
-                "computations of virtual shard %d%s, and computed again they are %s: a "
-                "processor or memory of this node is suspect; run `convoy check` there, and "
-                "replace the node if this comes back",
-                step, rank, a->n, a->shard, first, again_text(k));
+    return FAIL(
+        ST_FAULT,
+        "in step %lld the gradients of rank %d differ from most of %d computations of virtual "
+        "shard %d%s, and computed again they are %s: a processor or memory of this node is "
+        "suspect; run `convoy check` there, and replace the node if this comes back",
+        step, rank, a->n, a->shard, first, again_text(k));
 }
 
 /* ---- which rank of a group ---- */
@@ -212,7 +212,7 @@ static enum status attribute_fault(struct step_shard_check *k, struct answers *a
         }
         return FAIL(ST_PEER,
                     "in step %lld %s and %s have different gradients of virtual shard %d, and no "
-                    "majority of %d computations says which is wrong; memory or a processor is "
+                    "majority of %d computations shows which is wrong; memory or a processor is "
                     "suspect: run `convoy check` on all nodes",
                     (long long)k->now->step_i + 1, owner, checker, a->shard, a->n);
     }

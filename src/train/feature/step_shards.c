@@ -182,9 +182,8 @@ static enum status deal_again(struct shards *own, int *begin)
         struct text line = {0};
         for (int i = 0; i < step_mesh_data_ranks(s); i++)
             text_add(&line, "%s%d of %.1f ms", i > 0 ? ", " : "", deal_of(s, i), own->pace_all[i]);
-        LOG_INFO(
-            "BALANCE=auto: virtual shards of each worker from now on, and how long one takes: %s",
-            line.data ? line.data : "");
+        LOG_INFO("BALANCE=auto: virtual shards of each worker from now on, and the time of one: %s",
+                 line.data ? line.data : "");
         text_free(&line);
     }
     return ST_OK;

@@ -24,15 +24,14 @@ static enum status fail_spike(const struct spikes *own, const struct step_now *n
     if (c->mode == SPIKE_MODE_SKIP)
         text_format(remedy, sizeof remedy, "; SPIKE=skip leaves out %d of %d steps at most",
                     SPIKE_LIMIT, SPIKE_WINDOW);
-    return FAIL(
-        ST_SPIKE,
-        "step %lld: %s %g is %.1f deviations above the %g that the last %d steps let expect "
-        "(SPIKE_SIGMA=%g); the parameters keep their values; look at samples %lld to %lld, "
-        "lower LR or raise SPIKE_SIGMA%s",
-        (long long)now->step_i + 1, v->cause == SPIKE_CAUSE_LOSS ? "loss" : "gradient norm",
-        v->cause == SPIKE_CAUSE_LOSS ? r->loss : r->grad_norm, v->sigmas, v->expected,
-        own->history.n, c->sigma, (long long)now->sample_first,
-        (long long)(now->sample_first + samples - 1), remedy);
+    return FAIL(ST_SPIKE,
+                "step %lld: %s %g is %.1f deviations above the %g expected from the last %d steps "
+                "(SPIKE_SIGMA=%g); the parameters keep their values; look at samples %lld to %lld, "
+                "lower LR or raise SPIKE_SIGMA%s",
+                (long long)now->step_i + 1, v->cause == SPIKE_CAUSE_LOSS ? "loss" : "gradient norm",
+                v->cause == SPIKE_CAUSE_LOSS ? r->loss : r->grad_norm, v->sigmas, v->expected,
+                own->history.n, c->sigma, (long long)now->sample_first,
+                (long long)(now->sample_first + samples - 1), remedy);
 }
 
 static enum status decide(void *self, struct step_now *now)

@@ -90,13 +90,13 @@ static enum status allocate_memory(const struct peer_copy_memory_config *c, int6
     text_format_bytes(have, sizeof have, (double)(c->free_bytes + had_bytes));
     give_back(c->fd);
     if (c->free_bytes >= 0 && bytes > c->free_bytes + had_bytes)
-        return FAIL(ST_RETRY, "copies of the state need %s, and %s are left for them", need, have);
+        return FAIL(ST_RETRY, "copies of the state need %s, but %s are left for them", need, have);
     if (allocate_pages(c, bytes) == ST_OK)
         return ST_OK;
     struct status_saved saved;
     status_save(&saved);
     give_back(c->fd);
-    return FAIL(ST_RETRY, "cannot take %s for copies of the state: %s", need, saved.message);
+    return FAIL(ST_RETRY, "cannot allocate %s for copies of the state: %s", need, saved.message);
 }
 
 enum status peer_copy_memory_open(const struct peer_copy_memory_config *config,

@@ -211,24 +211,25 @@ static void log_missing(const struct peer_copy *copy)
     if (copy->place.rank != 0)
         return;
     if (choice->is_any && choice->ranks != copy->place.ranks) {
-        LOG_WARN("no state is whole in memory: of step %lld %d of %d ranks' parts are lost with "
-                 "their copies; going on from the checkpoint, or without one from the beginning",
-                 (long long)choice->step, choice->missing_n, choice->ranks);
+        LOG_WARN(
+            "no state is whole in memory: of step %lld, the parts of %d of %d ranks are lost with "
+            "their copies; resuming from the checkpoint, or from the beginning if there is none",
+            (long long)choice->step, choice->missing_n, choice->ranks);
         return;
     }
     for (int rank = 0; rank < copy->place.ranks; rank++)
         was_other = was_other || copy->offers[rank].was_other;
     if (choice->is_any)
-        LOG_WARN("no state is whole in memory: of step %lld the parts of %d rank%s are lost with "
-                 "their copies, rank %d's with node %d and node %d; going on from the checkpoint, "
-                 "or without one from the beginning",
+        LOG_WARN("no state is whole in memory: of step %lld, the parts of %d rank%s are lost with "
+                 "their copies, rank %d's with node %d and node %d; resuming from the checkpoint, "
+                 "or from the beginning if there is none",
                  (long long)choice->step, choice->missing_n, choice->missing_n == 1 ? "" : "s",
                  choice->missing, choice->missing / copy->place.locals,
                  peer_copy_choice_keeper(&copy->config.world, choice->missing) /
                      copy->place.locals);
     else if (was_other)
-        LOG_WARN("the copies in memory are of another model, layout or settings; going on from "
-                 "the checkpoint, or without one from the beginning");
+        LOG_WARN("the copies in memory have another model, layout or settings; resuming from the "
+                 "checkpoint, or from the beginning if there is none");
 }
 
 /* log_found — On rank 0: logs the state that was found. */
@@ -243,8 +244,8 @@ static void log_found(const struct peer_copy *copy)
                  "nodes; no checkpoint is read",
                  (long long)choice->step, from_peers, choice->ranks);
     else if (copy->place.rank == 0)
-        LOG_INFO("resuming from memory: step %lld, the parts of %d ranks go to %d; no checkpoint "
-                 "is read",
+        LOG_INFO("resuming from memory: step %lld, the parts of %d ranks go to %d ranks; no "
+                 "checkpoint is read",
                  (long long)choice->step, choice->ranks, copy->place.ranks);
 }
 
@@ -315,14 +316,13 @@ static void log_cost(struct peer_copy *copy, double step_ms)
         return;
     peer_copy_stats(copy, &stats);
     const double all_ms = 1000 * (double)stats.bytes / stats.bytes_per_second;
-    LOG_INFO("copies in peers' memory: the state after each step, every part on two nodes; %s of "
-             "this rank at %s/s: training waits %.1f ms, %.1f ms more %s a step of %.0f ms%s",
-             text_format_bytes(bytes, sizeof bytes, (double)stats.bytes),
-             text_format_bytes(speed, sizeof speed, stats.bytes_per_second), stats.ms,
-             fmax(all_ms - stats.ms, 0), is_apart(copy) ? "after the passes of" : "beside", step_ms,
-             all_ms > COSTLY_SHARE * step_ms
-                 ? "; where that makes steps too long, set PEER_COPIES=0"
-                 : "");
+    LOG_INFO(
+        "copies in peers' memory: the state after each step, every part on two nodes; %s of this "
+        "rank at %s/s: training waits %.1f ms, and %.1f ms more pass %s a step of %.0f ms%s",
+        text_format_bytes(bytes, sizeof bytes, (double)stats.bytes),
+        text_format_bytes(speed, sizeof speed, stats.bytes_per_second), stats.ms,
+        fmax(all_ms - stats.ms, 0), is_apart(copy) ? "after the passes of" : "during", step_ms,
+        all_ms > COSTLY_SHARE * step_ms ? "; if that makes steps too long, set PEER_COPIES=0" : "");
 }
 
 /* begin_copy — Begins a copy. chunks_n: number of chunks in which slices are sent; the same at both

@@ -111,7 +111,8 @@ static enum status share_label(struct peer_copy *copy, int rank, int64_t bytes,
         TRY(comm_broadcast(copy->config.comm, peer_copy_bytes_at(out), sizeof *out, chosen->rank));
     if (out->stamp.rank == rank && out->stamp.bytes == bytes)
         return ST_OK;
-    return FAIL(ST_PEER, "rank %d gave rank %d's part with %lld bytes for rank %d's with %lld",
+    return FAIL(ST_PEER,
+                "rank %d sent rank %d's part with %lld bytes instead of rank %d's with %lld",
                 chosen->rank, out->stamp.rank, (long long)out->stamp.bytes, rank, (long long)bytes);
 }
 

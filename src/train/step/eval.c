@@ -98,7 +98,7 @@ enum status step_eval(struct step *s, const struct feed *feed, int64_t samples,
         s->sums[0] = stop && stop(arg);
         TRY(sum_up(s, 1));
         if (s->sums[0] > 0) /* on any rank */
-            return FAIL(ST_RETRY, "the evaluation was asked to stop after %lld of %lld samples",
+            return FAIL(ST_RETRY, "the evaluation was stopped after %lld of %lld samples",
                         (long long)first, (long long)samples);
         TRY(one_round(s, feed, samples, first, sums));
     }

@@ -34,13 +34,13 @@ static enum status check_shards(const struct step_config *c, const struct mesh *
                     c->shards, ranks);
     if (c->shards % ranks != 0 && mesh->size[MESH_AXIS_PIPELINE] > 1)
         return FAIL(ST_BAD_SETTING,
-                    "EXACT=layout: with PP the pipelines have equal numbers of virtual shards, and "
-                    "%d do not go into %d; change VIRTUAL_SHARDS",
+                    "EXACT=layout: with PP the pipelines have equal numbers of virtual shards, but "
+                    "%d is not a multiple of %d; change VIRTUAL_SHARDS",
                     c->shards, ranks);
     if (c->global_samples % c->shards != 0 || c->global_samples / c->shards % c->batch_samples != 0)
         return FAIL(ST_BAD_SETTING,
-                    "EXACT=layout: GLOBAL_BATCH=%lld does not go into VIRTUAL_SHARDS=%d shards of "
-                    "whole micro-batches of BATCH_SIZE=%lld; change one of them",
+                    "EXACT=layout: GLOBAL_BATCH=%lld cannot be divided into VIRTUAL_SHARDS=%d "
+                    "shards of whole micro-batches of BATCH_SIZE=%lld; change one of them",
                     (long long)c->global_samples, c->shards, (long long)c->batch_samples);
     if (step_pipe_ends_is_tied(c) && mesh->size[MESH_AXIS_PIPELINE] > 1 &&
         c->global_samples / c->shards != c->batch_samples)

@@ -44,9 +44,9 @@ static enum status plan_samples(struct trainer *t)
     if (t->steps > 0)
         return ST_OK;
     return FAIL(ST_BAD_DATA,
-                "DATA gives %lld samples of SEQ_LEN=%lld tokens; EPOCHS=%lld of them are less than "
-                "one step of GLOBAL_BATCH=%lld samples; use more text, a smaller GLOBAL_BATCH or "
-                "SEQ_LEN, or more EPOCHS",
+                "DATA has %lld samples of SEQ_LEN=%lld tokens; EPOCHS=%lld times that number is "
+                "less than one step of GLOBAL_BATCH=%lld samples; use more text, a smaller "
+                "GLOBAL_BATCH or SEQ_LEN, or more EPOCHS",
                 (long long)feed_samples(c->feed), (long long)c->step.seq_tokens,
                 (long long)c->epochs, (long long)c->step.global_samples);
 }

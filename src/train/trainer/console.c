@@ -119,10 +119,9 @@ static void show_line(struct console *console, const struct console_step *now)
     };
     char title[64];
     if (console->line_ms == 0 && now->comm > 0)
-        LOG_INFO(
-            "in the lines of steps: mfu, share of the device's peak; comm, share of the step in "
-            "which this rank waits for others; hidden, share of its communication that runs beside "
-            "computation, which costs no time");
+        LOG_INFO("in the lines of steps: mfu, share of the device's peak; comm, share of the step "
+                 "in which this rank waits for others; hidden, share of its communication that "
+                 "runs during computation, which costs no time");
     console_clear(console);
     text_format(title, sizeof title, "step %lld/%lld", (long long)now->step, (long long)now->steps);
     log_numbers(title, numbers, (int)(sizeof numbers / sizeof *numbers), "%s",

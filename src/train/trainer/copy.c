@@ -52,8 +52,8 @@ static enum status continue_without_copies(const struct trainer *t, const char *
 {
     if (t->config->peer_copies == PEER_COPY_MODE_ON)
         return FAIL(why ? ST_BAD_SETTING : ST_RETRY,
-                    "PEER_COPIES=1 cannot be had: %s; set PEER_COPIES=auto, and a loss costs the "
-                    "steps since the last checkpoint",
+                    "PEER_COPIES=1 is not possible: %s; set PEER_COPIES=auto: a loss then costs "
+                    "the steps since the last checkpoint",
                     why ? why : "a rank has no memory for copies of the state");
     if (why) {
         /* Once, on rank 0, and only if there may be another node to copy to. */

@@ -40,7 +40,7 @@ static void log_pipe(const struct trainer *t)
                         .micros = (int)(samples / c->batch_samples),
                         .chunks = c->pipe_chunks > 0 ? c->pipe_chunks : 1};
     log_console("pipeline: the first stage waited for messages in %.1f%% of its passes' time; %s "
-                "with %d stages and %d micro-batch%s: %.1f%% if all runs of layers take as long",
+                "with %d stages and %d micro-batch%s: %.1f%% if all runs of layers need equal time",
                 100 * t->pipe_wait_ms / t->pipe_ms, pipe.chunks > 1 ? "interleaved" : "1f1b",
                 pipe.stages, pipe.micros, pipe.micros == 1 ? "" : "es", 100 * pipe_bubble(&pipe));
 }
@@ -51,7 +51,7 @@ static void log_axis(const struct trainer *t, const char *axis, double ms)
 {
     if (ms > 0)
         log_console("%s parallelism: communication took %.1f%% of the steps' time, and no "
-                    "computation ran beside it",
+                    "computation ran during it",
                     axis, 100 * ms / t->parallel_ms);
 }
 

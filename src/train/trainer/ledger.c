@@ -66,8 +66,9 @@ static enum status write_provenance(const struct trainer *t, const char *names, 
     if (t->schedule.samples > 0)
         text_add(out, ",\"EPOCHS\":%lld", (long long)t->config->epochs);
     text_add(out, "}");
-    return out->overflow ? FAIL(ST_RETRY, "out of memory: what decides the results of a run")
-                         : ST_OK;
+    return out->overflow
+               ? FAIL(ST_RETRY, "out of memory: the settings that decide the results of a run")
+               : ST_OK;
 }
 
 enum status trainer_ledger_open(struct trainer *t)

@@ -69,7 +69,7 @@ static void add_missing(struct ledger_file *f, const struct ledger_audit *old,
         int64_t last = old->generations > 0 ? old->last : 0;
         if (f->start.after > last)
             LOG_WARN("%s does not have steps %" PRId64 " to %" PRId64
-                     " of this run; `verify` will say so",
+                     " of this run; `verify` will report this",
                      f->path, last + 1, f->start.after);
         return;
     }
@@ -153,7 +153,7 @@ static void begin_generation(struct ledger_file *f)
     ledger_write_start(&f->start, &f->hash, line);
     text_add(&f->lines, "%s", line);
     if (!ledger_write_provenance(f->start.generation, f->provenance.data, &f->hash, line))
-        LOG_WARN("what decides the results of this run has %zu bytes, too many for %s",
+        LOG_WARN("the settings that decide the results of this run have %zu bytes, too many for %s",
                  f->provenance.len, f->path);
     else
         text_add(&f->lines, "%s", line);

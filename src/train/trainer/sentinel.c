@@ -82,7 +82,7 @@ static enum status compare_replicas(struct trainer *t)
     if (found.rank < 0)
         return FAIL(ST_PEER,
                     "after step %lld the %s of %d workers differ (rank %d is one of them), and no "
-                    "majority says which is wrong; memory or a processor is suspect: run `convoy "
+                    "majority shows which is wrong; memory or a processor is suspect: run `convoy "
                     "check` on all nodes",
                     step, array, found.replicas_n, found.first);
     if (found.rank != t->consensus.rank)

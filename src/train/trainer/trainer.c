@@ -138,7 +138,7 @@ static void log_skipped(struct trainer *t, const struct step_result *r, int64_t 
     char what[160];
     if (v->cause == SPIKE_CAUSE_NONE || !t->is_rank0)
         return;
-    text_format(what, sizeof what, "%s %g is %.1f deviations above the %g that is expected",
+    text_format(what, sizeof what, "%s %g is %.1f deviations above the expected %g",
                 is_loss ? "loss" : "gradient norm", is_loss ? r->loss : r->grad_norm, v->sigmas,
                 v->expected);
     if (v->cause == SPIKE_CAUSE_NOT_FINITE)

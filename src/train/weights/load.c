@@ -132,8 +132,7 @@ static enum status load_one(const struct load_target *to, const struct load_file
     if (!to->data.data && !to->put)
         return ST_OK;
     if (!load_has(&entry)) {
-        LOG_INFO("%s is missing in the model that weights come from: it keeps its initial value",
-                 p->name);
+        LOG_INFO("%s is missing in the source model: it keeps its initial value", p->name);
         return ST_OK;
     }
     TRY(copy_entry(to, p, &entry, pending));

@@ -320,14 +320,15 @@ enum status load_dims_agree(const struct model_dims *was, const struct model_dim
     const struct model_features *a = &was->features, *b = &is->features;
     if (a->mlp != b->mlp)
         return FAIL(ST_BAD_SETTING,
-                    "ACTIVATION is %s, but the model in %s has %s; set it as it was",
+                    "ACTIVATION is %s, but the model in %s has %s; set the model's value",
                     mlp_words[b->mlp], where, mlp_words[a->mlp]);
     if (a->logit_cap != b->logit_cap)
-        return FAIL(ST_BAD_SETTING, "LOGIT_CAP is %s, but the model in %s has %s; set it as it was",
+        return FAIL(ST_BAD_SETTING,
+                    "LOGIT_CAP is %s, but the model in %s has %s; set the model's value",
                     text_f64(b->logit_cap).text, where, text_f64(a->logit_cap).text);
     if (a->position != b->position || a->rope.theta != b->rope.theta)
         return FAIL(ST_BAD_SETTING,
-                    "POSITIONS=%s, but the model in %s has %s ones; set it as it was",
+                    "POSITIONS=%s, but the model in %s has %s positions; set the model's value",
                     b->position == MODEL_POSITION_ROPE ? "rope" : "learned", where,
                     a->position == MODEL_POSITION_ROPE ? "rotary" : "learned");
     return ST_OK;

@@ -194,7 +194,7 @@ TEST(other_documents_are_refused)
     refused("{\"schema\":1,\"program\":\"other\",\"started\":1,\"nodes\":1,\"rows\":[]}",
             "not a report");
     refused("{\"schema\":2,\"program\":\"convoy check\",\"started\":1,\"nodes\":1,\"rows\":[]}",
-            "schema 2, and this version reads 1");
+            "schema 2, and this version reads schema 1");
     refused("{\"schema\":1,\"program\":\"convoy check\",\"started\":-1,\"nodes\":1,\"rows\":[]}",
             "started");
     refused("{\"schema\":1,\"program\":\"convoy check\",\"started\":1,\"nodes\":1,\"rows\":[{}]}",

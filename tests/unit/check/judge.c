@@ -241,14 +241,14 @@ static void remedy_of(enum check_scheduler scheduler, const char *name, const ch
 
 TEST(remedies)
 {
-    const char *others = "repair node 2, or start the others alone: N_NODES=3";
+    const char *others = "repair node 2, or start only the others: N_NODES=3";
     remedy_of(CHECK_SCHEDULER_KUBERNETES, "gpu-17", "kubectl cordon gpu-17");
     remedy_of(CHECK_SCHEDULER_POD, "convoy-2",
               "kubectl cordon $(kubectl get pod convoy-2 -o jsonpath={.spec.nodeName})");
     remedy_of(CHECK_SCHEDULER_SLURM, "gpu-17",
               "scontrol update NodeName=gpu-17 State=DRAIN Reason=\"convoy check: rate\"");
     remedy_of(CHECK_SCHEDULER_NONE, "rack3",
-              "repair node 2, rack3, or start the others alone: N_NODES=3");
+              "repair node 2, rack3, or start only the others: N_NODES=3");
     /* a name that is more than a name never reaches a command */
     remedy_of(CHECK_SCHEDULER_SLURM, "a; rm -rf /", others);
     remedy_of(CHECK_SCHEDULER_POD, "$(reboot)", others);

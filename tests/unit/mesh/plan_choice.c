@@ -340,7 +340,7 @@ TEST(test_generations)
     struct conf *conf = conf_of((char[]){"RECOMPUTE=auto"});
     struct plan_way way = make_once(conf, (struct plan_way){.recompute.way = MODEL_RECOMPUTE_AUTO});
     assert_int_equal(way.recompute.way, MODEL_RECOMPUTE_LIGHT);
-    assert_non_null(strstr(lines, "RECOMPUTE=auto takes light: needs "));
+    assert_non_null(strstr(lines, "RECOMPUTE=auto uses light: needs "));
     assert_null(strstr(lines, "before this restart"));
     (void)make_once(conf, way); /* the same again: not a word */
     assert_string_equal(lines, "");

@@ -91,7 +91,8 @@ TEST(the_log_says_why)
                "gradient of wte.weight: reduced whole, not as rows of tokens: other ranks have "
                "parts of the model or of samples (3.0 KiB of rows at most, 19.8 KiB whole)");
     expect_log(false, LAYOUT_SHARD_FULL,
-               "gradient of wte.weight: the input layer's is exchanged as rows of tokens, at most "
+               "gradient of wte.weight: the part of the input layer is exchanged as rows of "
+               "tokens, at most "
                "16 of each rank: rows are at most half the bytes of the whole gradient (3.0 KiB");
 }
 

@@ -298,11 +298,11 @@ TEST(test_refusals)
     whole.heads = 4;
     whole.kv_heads = 1;
     refused(whole, shard_of(0, 4, 0, 1, 0), "TP=4 is more than VOCAB=1");
-    refused(whole, shard_of(0, 1, 0, 6, 1), "with 0 layers from layer 0 on");
+    refused(whole, shard_of(0, 1, 0, 6, 1), "has 0 layers from layer 0 on");
     struct model_shard shard = {.chunks_n = 2, .chunk = {{1, 2}, {2, 2}}};
-    refused(whole, shard, "with 2 layers from layer 2 on");
+    refused(whole, shard, "has 2 layers from layer 2 on");
     shard = (struct model_shard){.chunks_n = 1, .chunk = {{3, 3}}};
-    refused(whole, shard, "with 3 layers from layer 3 on, in a model of LAYERS=5");
+    refused(whole, shard, "has 3 layers from layer 3 on, but the model has LAYERS=5");
 }
 
 static void measure(const struct model_dims *dims, enum model_recompute way, size_t *acts,

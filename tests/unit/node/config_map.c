@@ -261,7 +261,8 @@ TEST(test_refused_features)
                    "LOGIT_CAP=15 (argument) is for GPT-2");
     assert_refused("MODEL=qwen3-0.6b QK_NORM=0", ST_BAD_SETTING, "QK_NORM=0 (argument) is for");
     assert_refused("MODEL=tests/golden/lm POSITIONS=rope", ST_BAD_SETTING,
-                   "POSITIONS=rope (argument) is not what the weights of MODEL=tests/golden/lm");
+                   "POSITIONS=rope (argument) differs from the value with which the weights of "
+                   "MODEL=tests/golden/lm");
     assert_refused("MODEL=gpt2-modern-nano TASK=qa", ST_BAD_SETTING,
                    "LOGIT_CAP and TIE_EMBEDDINGS");
     assert_refused("MODEL=gpt2-nano LOGIT_CAP=0.01", ST_BAD_SETTING, "LOGIT_CAP is 0.01, outside");

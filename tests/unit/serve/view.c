@@ -148,7 +148,7 @@ TEST_WITH(ends_are_told, fresh, done)
     /* it goes by itself: nothing to restart */
     assert_true(view_is_live(&view, reason, 64) && reason[0] == 0);
     assert_false(view_is_ready(&view, reason, 64));
-    assert_string_equal(reason, "failed: the reason is not known");
+    assert_string_equal(reason, "failed: the reason is unknown");
     node_says(BOARD_PHASE_DONE);
     look(0, 1000);
     assert_true(view_is_live(&view, reason, 64) && view_is_over(&view));

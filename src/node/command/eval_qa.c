@@ -119,7 +119,7 @@ static enum status run_all(struct questions *q)
     squad_span_begin(&q->best);
     for (int64_t first = 0; first < windows_n; first += c->batch_samples) {
         if (!c->go_on(c->arg, first, windows_n))
-            return FAIL(ST_RETRY, "the evaluation was asked to stop after %lld of %lld windows",
+            return FAIL(ST_RETRY, "the evaluation was stopped after %lld of %lld windows",
                         (long long)first, (long long)windows_n);
         TRY(run_batch(q, first));
     }

@@ -201,7 +201,7 @@ static void note_nodes(struct history *h, const struct view *view, int64_t age_m
     for (int i = 0; i < view->nodes_n; i++)
         there += strcmp(view->nodes[i].state, "joined") == 0;
     if (view->nodes_n > 0 && there != h->nodes_there) {
-        text_format(text, sizeof(text), "%d of %d nodes are here", there, view->nodes_n);
+        text_format(text, sizeof(text), "%d of %d nodes are connected", there, view->nodes_n);
         add_event(h, age_ms, "nodes", text);
         h->nodes_there = there;
     }

@@ -209,8 +209,8 @@ TEST_WITH(events_tell_what_happened, fresh, NULL)
     look(2500, 2, 4);
     look(2600, 2, 4);
     static const char *const wanted[][2] = {{"phase", "training"},
-                                            {"nodes", "1 of 2 nodes are here"},
-                                            {"nodes", "2 of 2 nodes are here"},
+                                            {"nodes", "1 of 2 nodes are connected"},
+                                            {"nodes", "2 of 2 nodes are connected"},
                                             {"restart", "restart 1: worker rank 1 was killed"},
                                             {"phase", "recovering"},
                                             {"checkpoint", "checkpoint not written: disk full"},

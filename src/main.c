@@ -2,7 +2,7 @@
  * ends the process.
  *
  * It reads the settings once, calls the command's function, prints the one sentence of a failure
- * and turns the status into an exit code. Must not hold any part of what a command does. */
+ * and turns the status into an exit code. Must not do the work of any command. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -30,23 +30,23 @@
 #include "node/process/print.h"
 #include "node/process/slurm.h"
 
-/* One call of the program: the arguments after the command, and the settings when the command needs
+/* One call of the program: the arguments after the command, and the settings if the command needs
  * them. */
 struct call {
     int argc;
     char **argv;
-    const char *word; /* what came before the settings; "" nothing */
-    char **words;     /* view: the words before the settings */
+    const char *word; /* the word before the settings; "": none */
+    char **words;     /* for view: the words before the settings */
     int words_n;
     struct conf *conf;
 };
 
 struct command {
     const char *name;
-    const char *words; /* how it is called, for help */
-    const char *help;  /* NULL: not for people */
+    const char *words; /* the command with its arguments, for help */
+    const char *help;  /* NULL: only Convoy itself uses it */
     bool has_settings; /* reads NAME=VALUE arguments and the environment */
-    bool has_word;     /* may begin with a word that is no setting */
+    bool has_word;     /* its arguments may begin with a word that is not a setting */
     bool is_job;       /* uses every setting, as training does */
     enum status (*run)(const struct call *call);
 };
@@ -72,21 +72,21 @@ static enum status run_help(const struct call *call);
 
 static const struct command commands[] = {
     {"train", "train [NAME=VALUE ...]",
-     "train with checkpoints and a status page; resumes an earlier run", true, false, true,
+     "train a model, with checkpoints and a status page; resumes a run", true, false, true,
      run_train},
     {"check", "check [NAME=VALUE ...]",
-     "check this node, or N_NODES of them and what is between them", true, false, true, run_check},
+     "check this node, or N_NODES nodes and the links between them", true, false, true, run_check},
     {"worker", "worker I [NAME=VALUE ...]", NULL, true, true, true, run_worker},
-    {"tokenize", "tokenize DATA=... OUT=...", "write a text as a token file (llm.c .bin), for DATA",
-     true, false, false, run_tokenize},
+    {"tokenize", "tokenize DATA=... OUT=...",
+     "convert a text to a token file (llm.c .bin), for DATA", true, false, false, run_tokenize},
     {"train-tokenizer", "train-tokenizer DATA=... OUT=...",
-     "make a tokenizer of VOCAB tokens for a text, for TOKENIZER", true, false, false,
+     "make a tokenizer of VOCAB tokens from a text, for TOKENIZER", true, false, false,
      run_train_tokenizer},
     {"generate", "generate [NAME=VALUE ...]",
-     "continue PROMPT with a checkpoint, a Hugging Face folder, a GGUF file", true, false, false,
+     "continue PROMPT with a checkpoint, Hugging Face folder or GGUF file", true, false, false,
      run_generate},
     {"import", "import FROM=... TO=...",
-     "make a checkpoint from a Hugging Face folder, a GGUF or llm.c file", true, false, false,
+     "make a checkpoint from a Hugging Face folder, GGUF or llm.c file", true, false, false,
      run_import},
     {"export", "export FROM=... TO=...", "write a checkpoint as a Hugging Face folder", true, false,
      false, run_export},
@@ -96,34 +96,34 @@ static const struct command commands[] = {
     {"bench", "bench [NAME=VALUE ...]",
      "measure and check collectives between N_GPU_EACH_NODE workers", true, false, false,
      run_bench},
-    {"plan", "plan CLUSTER=... [...]",
-     "memory, time and cost of a training on a cluster, without a GPU", true, false, true,
-     run_plan},
+    {"plan", "plan CLUSTER=... [...]", "compute memory, time and cost of a training; needs no GPU",
+     true, false, true, run_plan},
     {"rehearse", "rehearse [NAME=VALUE ...]",
-     "train N_NODES nodes on this machine while they fail, and report", true, false, true,
+     "run N_NODES nodes on this machine, let them fail, and report", true, false, true,
      run_rehearse},
     {"status", "status [URL|DIR] [JSON=1]",
-     "show a run: of this node, at URL or in DIR; exit 0: healthy", true, true, false, run_status},
-    {"view", "view DIR [DIR ...]", "show the page of runs from their folders; several are compared",
-     true, false, false, run_view},
+     "show the run of this node, at URL or in DIR; exit code 0: healthy", true, true, false,
+     run_status},
+    {"view", "view DIR [DIR ...]", "show the page of stored runs; several runs are compared", true,
+     false, false, run_view},
     {"verify", "verify DIR [JSON=1]",
-     "audit a run: every sample exactly once, and its weights; exit 0: yes", true, true, false,
+     "audit the samples and the weights of a run; exit code 0: no fault", true, true, false,
      run_verify},
     {"config", "config [NAME=VALUE ...]",
      "show every setting with its value and source; JSON=1 for programs", true, false, true,
      run_config},
     {"version", "version [gpu]",
-     "show release, commit, libraries; gpu: which NVIDIA ones are found", false, false, false,
+     "show release, commit and libraries; gpu: the NVIDIA libraries found", false, false, false,
      run_version},
-    {"help", "help [WORD]", "show more of a topic, a command or a setting", false, false, false,
+    {"help", "help [WORD]", "show the help of a topic, a command or a setting", false, false, false,
      run_help},
 };
 #define COMMANDS_N (sizeof commands / sizeof commands[0])
 
 /* ---- help ---- */
 
-/* is_decorated — bold and colours: only for a terminal that knows them, and only when NO_COLOR is
- * not set. */
+/* is_decorated — returns true if bold and colours may be printed: on a terminal that supports them,
+ * unless NO_COLOR is set. */
 static bool is_decorated(void)
 {
     return isatty(STDOUT_FILENO) && !conf_is_dumb(environ) &&
@@ -155,79 +155,79 @@ static const char *nearest_command(const char *name)
 
 /* ---- help, version, config ---- */
 
-/* write_usage — one screen: the commands, and the words after which help prints more. */
+/* write_usage — writes one screen: the commands, and the words for which help prints more. */
 static void write_usage(struct text *out, bool is_bold)
 {
     const char *on = is_bold ? "\033[1m" : "", *off = is_bold ? "\033[0m" : "";
     text_add(out,
-             "%sUsage%s: convoy [COMMAND] [NAME=VALUE ...]   with settings alone: "
-             "train\n\n%sCommands%s\n",
+             "%sUsage%s: convoy [COMMAND] [NAME=VALUE ...]   (default command: train)\n\n"
+             "%sCommands%s\n",
              on, off, on, off);
     for (size_t i = 0; i < COMMANDS_N; i++)
         if (commands[i].help != NULL)
             text_add(out, "  %-26s  %s\n", commands[i].words, commands[i].help);
-    text_add(out, "\n%sMore%s by `convoy help WORD`\n ", on, off);
+    text_add(out, "\n%sMore%s with `convoy help WORD`\n ", on, off);
     for (int i = 0; conf_row_topic(i) != NULL; i++)
         text_add(out, " %s", conf_row_topic(i));
-    text_add(out, ": the settings of one kind; settings: all\n"
-                  "  a command, such as train; a setting, such as BATCH_SIZE or DATA; exit-codes\n"
-                  "  man, bash, zsh, fish: the manual page, completion of a shell\n");
+    text_add(out,
+             ": settings of one kind\n"
+             "  settings: all of them; exit-codes; a command or a setting: train, BATCH_SIZE …\n"
+             "  man: the manual page; bash, zsh, fish: completion for a shell\n");
 }
 
 static void write_settings(struct text *out, bool is_bold)
 {
     const char *on = is_bold ? "\033[1m" : "", *off = is_bold ? "\033[0m" : "";
-    text_add(
-        out,
-        "%sSettings%s: environment variables, or NAME=VALUE arguments, which win; the last one "
-        "of a name counts.\n"
-        "Each row: name, default, meaning; `convoy help NAME` shows one in full.\n",
-        on, off);
+    text_add(out,
+             "%sSettings%s: environment variables, or NAME=VALUE arguments, which override them.\n"
+             "Each row: name, default, meaning. `convoy help NAME` shows one setting in full.\n",
+             on, off);
     conf_write_help(out, is_bold);
-    text_add(out, "\nOMP_NUM_THREADS limits the threads.\n");
+    text_add(out, "\nOMP_NUM_THREADS limits the number of threads.\n");
 }
 
-/* write_exit_codes_markdown, write_settings_markdown — docs/exit-codes.md and docs/settings.md;
- * `make docs` writes them. */
+/* write_exit_codes_markdown — writes docs/exit-codes.md, for `make docs`. */
 static void write_exit_codes_markdown(struct text *out)
 {
     text_add(out,
              "# Exit codes\n\n"
              "`make docs` writes this page from `src/base/status.h`; a test compares them. The "
-             "codes follow sysexits, because schedulers act on them. Each one is reached by a "
-             "test.\n\n"
+             "codes follow sysexits, because schedulers react to them. A test reaches each one.\n\n"
              "| code | name | meaning |\n|---|---|---|\n");
     for (int st = 0; st < STATUS_N; st++)
         text_add(out, "| %d | %s | %s |\n", status_exit_code((enum status)st),
                  status_name((enum status)st), status_text((enum status)st));
 }
 
+/* write_settings_markdown — writes docs/settings.md, for `make docs`. */
 static void write_settings_markdown(struct text *out)
 {
     text_add(out,
              "# Settings\n\n"
              "`make docs` writes this page from `src/conf/conf.def`; a test compares them. A "
-             "setting is an environment variable or a `NAME=VALUE` argument; the argument "
-             "wins. A mistyped name is refused with the nearest right one, a value out of "
-             "bounds with the bounds. `convoy config` shows every value and where it comes "
-             "from. Column nodes: *same* marks a setting that must have one value on all "
-             "nodes of a run. Column decides: what of a training follows from the setting: the "
-             "*model*, the *data*, the *losses* (checkpoints record the value, and a run that "
-             "goes on with another one says so), *rounding* (only the order or precision of "
-             "sums), or the *length* of the run. Column commands: what uses the setting; *job* "
-             "is `train`, `check`, `plan` and `rehearse`, *all* is every command. Hooks of tests "
-             "and debuggers are in "
-             "[testing.md](testing.md#hooks).\n");
+             "setting is an environment variable or a `NAME=VALUE` argument; an argument "
+             "overrides a variable. If a name is mistyped, the error contains the nearest right "
+             "name; if a value is out of bounds, it contains the bounds. `convoy config` shows "
+             "every value and its source. Hooks of tests and debuggers are in "
+             "[testing.md](testing.md#hooks).\n\n"
+             "- Column nodes: *same* marks a setting that needs one value on all nodes of a run.\n"
+             "- Column decides: the part of a training that the setting decides: the *model*, the "
+             "*data*, the *losses* (checkpoints record the value, and a run that continues with "
+             "another value reports this), *rounding* (only the order or precision of sums), or "
+             "the *length* of the run.\n"
+             "- Column commands: the commands that use the setting. *job* stands for `train`, "
+             "`check`, `plan` and `rehearse`, and *all* for every command.\n");
     conf_write_markdown(out);
     text_add(out,
              "## Settings that exclude each other\n\n"
              "From `src/conf/conf_pairs.def`. A run with such a pair is refused with 78 before "
-             "anything is opened, and the message has both settings, their sources, and the "
+             "any file is opened. The message contains both settings, their sources, and the "
              "last column.\n\n");
     conf_write_pairs_markdown(out);
 }
 
-/* write_generated — the man page or a shell's completion; false: topic is neither. */
+/* write_generated — writes the manual page or a shell's completion. Returns false if topic is
+ * neither. */
 static bool write_generated(const char *topic, struct text *out)
 {
     struct help_command list[COMMANDS_N];
@@ -245,7 +245,7 @@ static enum status run_help(const struct call *call)
     const char *topic = call->argc > 0 ? call->argv[0] : "";
     const struct command *command = command_named(topic);
     if (call->argc > 1)
-        return FAIL(ST_USAGE, "help takes one word, not %d; try `convoy help %.64s`", call->argc,
+        return FAIL(ST_USAGE, "help accepts one word, not %d; try `convoy help %.64s`", call->argc,
                     topic);
     if (topic[0] == 0)
         write_usage(&out, is_decorated());
@@ -271,10 +271,10 @@ static enum status run_help(const struct call *call)
             if (text_distance(topic, conf_row_topic(i)) < 3)
                 nearest = conf_row_topic(i);
         nearest = nearest != NULL ? nearest : conf_hint_nearest(topic);
-        return FAIL(ST_USAGE, "no help on %.64s: neither a topic, a command nor a setting%s%s%s",
-                    topic, nearest != NULL ? "; did you mean " : "",
-                    nearest != NULL ? nearest : "; `convoy help` lists them",
-                    nearest != NULL ? "?" : "");
+        return FAIL(
+            ST_USAGE, "no help for %.64s: it is neither a topic, a command nor a setting%s%s%s",
+            topic, nearest != NULL ? "; did you mean " : "",
+            nearest != NULL ? nearest : "; `convoy help` lists them", nearest != NULL ? "?" : "");
     }
     return print_text(&out);
 }
@@ -284,12 +284,12 @@ static enum status run_version(const struct call *call)
     struct text out = {0};
     bool is_gpu = call->argc == 1 && strcmp(call->argv[0], "gpu") == 0;
     if (call->argc > 0 && !is_gpu)
-        return FAIL(ST_USAGE, "version takes no word but gpu, and there is %.64s", call->argv[0]);
+        return FAIL(ST_USAGE, "version accepts only the word gpu, not %.64s", call->argv[0]);
     library_list_write(is_gpu, &out);
     return print_text(&out);
 }
 
-/* settle_workers — one worker for each GPU, when N_GPU_EACH_NODE is not set. */
+/* settle_workers — sets one worker for each GPU if N_GPU_EACH_NODE is not set. */
 static enum status settle_workers(struct conf *conf)
 {
     return conf_is_set(conf, CONF_N_GPU_EACH_NODE)
@@ -313,7 +313,8 @@ static enum status run_config(const struct call *call)
 CONF_LOG_LEVEL_LIST(IS_LOG_LEVEL)
 /* clang-format on */
 
-/* begin_log — rank -1: not a worker, or the only one. */
+/* begin_log — starts the log with its settings. rank: -1 if this process is not a worker, or if it
+ * is the only one. */
 static void begin_log(const struct conf *conf, int rank)
 {
     bool is_alone = conf_i64(conf, CONF_N_NODES) == 1;
@@ -327,10 +328,10 @@ static void begin_log(const struct conf *conf, int rank)
     });
 }
 
-/* ---- the rest is elsewhere ---- */
+/* ---- commands of other modules ---- */
 
-/* run_job — pass what was found here to the workers as one more argument: else each would have to
- * ask the driver. */
+/* run_job — runs a command that starts workers. It passes the number of GPUs found here to them as
+ * one more argument, so that not every worker must count the GPUs with the driver. */
 static enum status run_job(const struct call *call,
                            enum status (*run)(const struct conf *conf, int argc, char **argv))
 {
@@ -356,9 +357,10 @@ static enum status run_train(const struct call *call)
 {
     TRY(conf_rules_check_missing(call->conf, true));
     if (conf_i64(call->conf, CONF_MESH) == CONF_MESH_AUTO)
-        return FAIL(ST_BAD_SETTING,
-                    "MESH=auto (%s) is for `convoy plan`: leave it out, and set what it shows",
-                    conf_source(call->conf, CONF_MESH));
+        return FAIL(
+            ST_BAD_SETTING,
+            "MESH=auto (%s) is for `convoy plan`: leave it out, and set the mesh that it shows",
+            conf_source(call->conf, CONF_MESH));
     TRY(config_map_cache(call->conf));
     return run_job(call, supervisor_main);
 }
@@ -366,8 +368,8 @@ static enum status run_train(const struct call *call)
 static enum status run_rehearse(const struct call *call)
 {
     if (conf_text(call->conf, CONF_DATA)[0] == 0)
-        return FAIL(ST_BAD_SETTING, "DATA is not set: name what to train on (`convoy help DATA`); "
-                                    "DATA=synthetic trains on random tokens");
+        return FAIL(ST_BAD_SETTING, "DATA is not set: set it to the training data (`convoy help "
+                                    "DATA`); DATA=synthetic trains on random tokens");
     TRY(config_map_cache(call->conf));
     return rehearse_main(call->conf, call->argc, call->argv, environ);
 }
@@ -387,7 +389,7 @@ static enum status run_worker(const struct call *call)
 {
     int64_t worker_i = 0;
     if (text_parse_i64(call->word, 0, BOARD_WORKERS_MAX - 1, &worker_i) != TEXT_OK)
-        return FAIL(ST_USAGE, "workers are started by `convoy train` only");
+        return FAIL(ST_USAGE, "only `convoy train` starts workers");
     if (conf_ranks(call->conf) > 1)
         begin_log(call->conf, (int)(conf_i64(call->conf, CONF_NODE_ID) *
                                         conf_i64(call->conf, CONF_N_GPU_EACH_NODE) +
@@ -435,13 +437,14 @@ static enum status run_status(const struct call *call)
     if (call->word[0] == '/' || call->word[0] == '.')
         return FAIL(
             ST_UNHEALTHY,
-            "%s is not a folder; give a run's CHECKPOINT_DIR, or a URL such as http://host:8080",
+            "%s is not a folder; name a run's CHECKPOINT_DIR, or a URL such as http://host:8080",
             call->word);
     int port = (int)conf_i64(call->conf, CONF_STATUS_PORT);
     if (port == 0 && call->word[0] == 0)
-        return FAIL(ST_BAD_SETTING, "STATUS_PORT=0 (%s) means no endpoint; give a port or a URL",
+        return FAIL(ST_BAD_SETTING,
+                    "STATUS_PORT=0 (%s) means no status server; set a port, or name a URL",
                     conf_source(call->conf, CONF_STATUS_PORT));
-    /* An endpoint that listens on one address only is not on 127.0.0.1. */
+    /* A server that listens on one address only is not on 127.0.0.1. */
     char url[320];
     const char *addr = conf_text(call->conf, CONF_STATUS_ADDR);
     bool is_everywhere = strcmp(addr, "0.0.0.0") == 0 || strcmp(addr, "::") == 0,
@@ -485,7 +488,7 @@ static enum status refuse_command(const char *word, const char *next)
         if (strcmp(word, tuning[i]) == 0)
             return FAIL(
                 ST_USAGE,
-                "unknown command %s; to fine-tune is to train from given weights: convoy train "
+                "unknown command %s; to fine-tune a model, train it from its weights: convoy train "
                 "MODEL=FOLDER DATA=FILE.jsonl CHECKPOINT_DIR=run1, where FOLDER is a Hugging "
                 "Face folder or a checkpoint",
                 word);
@@ -493,12 +496,12 @@ static enum status refuse_command(const char *word, const char *next)
     if (nearest != NULL)
         return FAIL(ST_USAGE, "unknown command %.64s; did you mean %s?", word, nearest);
     if (conf_hint_argument(word, next, meant, sizeof meant))
-        return FAIL(ST_USAGE, "unknown %s %.*s; a setting is given as %s",
+        return FAIL(ST_USAGE, "unknown %s %.*s; write a setting as %s",
                     word[0] == '-' ? "option" : "command", name_n, word, meant);
     return FAIL(ST_USAGE, "unknown command %.64s; `convoy help` lists them", word);
 }
 
-/* Finds the command that argv asks for; *skip_out arguments of it belong to the choice. */
+/* choose_command — finds the command in argv. *skip_out: number of arguments of argv up to it. */
 static enum status choose_command(int argc, char **argv, const struct command **out, int *skip_out)
 {
     static const struct {
@@ -517,7 +520,8 @@ static enum status choose_command(int argc, char **argv, const struct command **
     return *out != NULL ? ST_OK : refuse_command(name, argc > 2 ? argv[2] : NULL);
 }
 
-/* has_wish — is any setting given, here or by a launcher? NO_COLOR does not count. */
+/* has_wish — returns true if an argument, the environment or a launcher sets any setting except
+ * NO_COLOR. */
 static bool has_wish(const struct conf *conf)
 {
     for (int key = 0; key < CONF_N; key++)
@@ -526,19 +530,18 @@ static bool has_wish(const struct conf *conf)
     return false;
 }
 
-/* show_beginning — for the name of the program alone. */
+/* show_beginning — prints the first steps, for a call without arguments. */
 static enum status show_beginning(const char *program)
 {
     struct text out = {0};
     text_add(&out,
-             "Convoy trains language models (GPT-2, Llama, Qwen, GPT-NeoX). It needs a text to "
-             "train on:\n\n"
+             "Convoy trains language models (GPT-2, Llama, Qwen, GPT-NeoX) on a text:\n\n"
              "  %s train MODEL=gpt2-mini DATA=book.txt CHECKPOINT_DIR=run1   train; watch it at "
              "http://127.0.0.1:8080/\n"
              "  %s generate CHECKPOINT_DIR=run1 PROMPT='Once upon'           write text with the "
              "trained model\n"
-             "  %s train MODEL=gpt2-nano DATA=synthetic STEPS=20             only try this "
-             "machine, on random tokens\n"
+             "  %s train MODEL=gpt2-nano DATA=synthetic STEPS=20             try this machine "
+             "on random tokens\n"
              "  %s help                                                      every command and "
              "setting\n",
              program, program, program, program);
@@ -575,7 +578,7 @@ static enum status run_command(int argc, char **argv)
         begin_log(call.conf, -1);
         TRY(process_begin(conf_i64(call.conf, CONF_DEVICE) != CONF_DEVICE_CPU));
         conf_token_forget(environ);
-        /* the worker's settings are the supervisor's, which has warned already */
+        /* a worker has the settings of its supervisor, which has warned already */
         if (command->help != NULL)
             conf_hint_warn(call.conf, environ);
     }
@@ -585,7 +588,8 @@ static enum status run_command(int argc, char **argv)
     return st;
 }
 
-/* is_job — is this the container's main job, neither `status` (its health check) nor a worker? */
+/* is_job — returns true for the main job of a container; false for `status` (its health check) and
+ * workers. */
 static bool is_job(int argc, char **argv)
 {
     return argc < 2 || strchr(argv[1], '=') != NULL || strcmp(argv[1], "train") == 0 ||
@@ -595,7 +599,7 @@ static bool is_job(int argc, char **argv)
 int main(int argc, char **argv)
 {
     /* A closed stdin, stdout or stderr must not become the number of one of the program's files or
-     * sockets. Opened read-only, so that writing to what was closed still fails. */
+     * sockets. /dev/null is opened read-only, so that writing to a closed stream still fails. */
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
         if (fcntl(fd, F_GETFD) < 0 && errno == EBADF)
             (void)!open("/dev/null", O_RDONLY);

@@ -118,10 +118,11 @@ const char *conf_allowed(const struct conf_row *row, char *out, size_t cap)
         text_format(out, cap, "%.0f to %.0f bytes of text", row->min, row->max);
         break;
     case CONF_KIND_FAULT:
-        text_copy(out, cap,
-                  "kill@step=N, stall@step=N, nan@step=N, slow@step=N, flip@step=N, "
-                  "enospc@step=N, spike@step=N (N from 1), flip@check, each with :rank=R or "
-                  "without");
+        text_copy(
+            out, cap,
+            "kill@step=N, stall@step=N, nan@step=N, slow@step=N, flip@step=N, "
+            "gradient@step=N, spike@step=N, enospc@step=N (N from 1) or flip@check, each with "
+            "or without :rank=R");
         break;
     case CONF_KIND_SECRET:
         text_format(out, cap, "16 to %.0f bytes of text, or none (openssl rand -hex 32 makes one)",
@@ -137,7 +138,7 @@ enum status conf_refuse(const struct conf_row *row, const char *text, const char
     char shown[SHOWN_MAX], allowed[256];
     const char *hint = text_starts(text, "tcp://") || text_starts(text, "udp://")
                            ? "; Kubernetes sets such a value for a Service of that name: "
-                             "enableServiceLinks: false stops it"
+                             "enableServiceLinks: false prevents it"
                            : "";
     return FAIL(ST_BAD_SETTING, "%s=%s (%s) %s; allowed: %s%s%s%s", row->name,
                 row->kind == CONF_KIND_SECRET ? "…" : conf_clean(text, shown, sizeof shown), source,
@@ -220,7 +221,7 @@ static enum status set_choice(struct conf_value *value, const struct conf_row *r
     value->count = 0;
     if (colon != NULL &&
         text_parse_i64(colon + 1, (int64_t)row->min, (int64_t)row->max, &value->count) != TEXT_OK)
-        return conf_refuse(row, given, source, "has no allowed number behind the colon");
+        return conf_refuse(row, given, source, "has no allowed number after the colon");
     if (colon != NULL)
         *colon = 0;
     for (int i = 0; choice_name(row->words, i, name, sizeof name); i++) {
@@ -230,7 +231,7 @@ static enum status set_choice(struct conf_value *value, const struct conf_row *r
         if (strcmp(name, text) == 0) {
             value->f64 = (double)(value->i64 = i);
             return fits ? ST_OK
-                        : conf_refuse(row, given, source, "takes no number behind the colon");
+                        : conf_refuse(row, given, source, "allows no number after the colon");
         }
         int distance = text_distance(name, text);
         if (distance < best && distance < (int)strlen(name)) {
@@ -293,7 +294,7 @@ static enum status set_host(const struct conf_row *row, const char *text, const 
         return conf_refuse(row, text, source, "is neither a name nor an address");
     if (has_port(row, text))
         return conf_refuse(row, text, source,
-                           is_data ? "has a port, and the system chooses that"
+                           is_data ? "has a port, but the system chooses the port"
                            : row == &conf_rows[CONF_MASTER_ADDR]
                                ? "has a port, which belongs in MASTER_PORT"
                                : "has a port, which belongs in STATUS_PORT");
@@ -302,7 +303,7 @@ static enum status set_host(const struct conf_row *row, const char *text, const 
     text_format(bare, sizeof bare, "%.*s",
                 (int)strcspn(text + has_brackets, has_brackets ? "%]" : "%"), text + has_brackets);
     if ((has_brackets && strcspn(text, "]") != n - 1) || inet_pton(AF_INET6, bare, &six) != 1)
-        return conf_refuse(row, text, source, "is no IPv6 address");
+        return conf_refuse(row, text, source, "is not an IPv6 address");
     return ST_OK;
 }
 
@@ -416,8 +417,8 @@ static enum status refuse_argument(const char *word, const char *next)
     conf_clean(word, shown, sizeof shown);
     size_t n = strcspn(word, "=");
     if ((word[0] == '-' || word[n] == 0) && conf_hint_argument(word, next, meant, sizeof meant))
-        return FAIL(ST_USAGE, "argument %.*s: a setting is given as %s", (int)(n < 64 ? n : 64),
-                    shown, meant);
+        return FAIL(ST_USAGE, "argument %.*s: write a setting as %s", (int)(n < 64 ? n : 64), shown,
+                    meant);
     if (word[n] == 0)
         return FAIL(
             ST_USAGE,

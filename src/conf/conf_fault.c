@@ -36,7 +36,7 @@ enum status conf_fault_set(struct conf *conf, const struct conf_row *row, const 
         conf->fault = CONF_FAULT_FLIP;
         return set_fault_rank(conf, text + strlen(FAULT_CHECK))
                    ? ST_OK
-                   : conf_refuse(row, text, source, "names no rank");
+                   : conf_refuse(row, text, source, "needs the number of a rank");
     }
     char digits[32];
     const char *at = strchr(text, '@');
@@ -47,14 +47,14 @@ enum status conf_fault_set(struct conf *conf, const struct conf_row *row, const 
             text_starts(text, fault_names[kind]))
             conf->fault = (enum conf_FAULT)kind;
     if (conf->fault == CONF_FAULT_NONE)
-        return conf_refuse(row, text, source, "names no failure that can be injected");
+        return conf_refuse(row, text, source, "is not a failure that can be injected");
     at += strlen("@step=");
     size_t n = strcspn(at, ":");
     if (!set_fault_rank(conf, at + n))
-        return conf_refuse(row, text, source, "names no rank");
+        return conf_refuse(row, text, source, "needs the number of a rank");
     if (n >= sizeof digits || !text_format(digits, sizeof digits, "%.*s", (int)n, at) ||
         text_parse_i64(digits, 1, INT64_C(1000000000000), &conf->fault_step) != TEXT_OK)
-        return conf_refuse(row, text, source, "has no step, counted from 1");
+        return conf_refuse(row, text, source, "needs the number of a step, from 1");
     return ST_OK;
 }
 

@@ -228,7 +228,7 @@ void conf_hint_warn(const struct conf *conf, char **environment)
         const struct idle *idle = &idles[i];
         if (conf_is_set(conf, idle->key) && conf_i64(conf, idle->chooser) == idle->choice &&
             strcmp(conf_text(conf, idle->key), conf_rows[idle->key].initial) != 0)
-            LOG_WARN("%s=%s (%s) does nothing with %s=%s", conf_rows[idle->key].name,
+            LOG_WARN("%s=%s (%s) has no effect with %s=%s", conf_rows[idle->key].name,
                      conf_text(conf, idle->key), conf_source(conf, idle->key),
                      conf_rows[idle->chooser].name, conf_text(conf, idle->chooser));
     }

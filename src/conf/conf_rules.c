@@ -83,7 +83,7 @@ static enum status check_nodes(const struct conf *conf)
     int64_t nodes = conf_i64(conf, CONF_N_NODES), backend = conf_i64(conf, CONF_BACKEND);
     if (conf_i64(conf, CONF_NODE_ID) >= nodes)
         return fail_pair(conf, CONF_NODE_ID, "must be below", CONF_N_NODES,
-                         "nodes are counted from 0; set NODE_ID=0 N_NODES=1 to use this one alone");
+                         "nodes are counted from 0; set NODE_ID=0 N_NODES=1 to use only this node");
     if (nodes * conf_i64(conf, CONF_N_GPU_EACH_NODE) > CONF_RANKS_MAX)
         return FAIL(ST_BAD_SETTING,
                     "N_NODES=%lld (%s) times N_GPU_EACH_NODE=%lld (%s) is over the limit of %d "
@@ -97,8 +97,8 @@ static enum status check_nodes(const struct conf *conf)
                          "use BACKEND=auto or tcp");
     if (conf_fault(conf) == CONF_FAULT_ENOSPC && conf->fault_rank > 0)
         return FAIL(ST_BAD_SETTING,
-                    "FAULT=%s (%s): rank 0 alone writes checkpoints, so no other rank can find the "
-                    "disk full; remove :rank=%d",
+                    "FAULT=%s (%s): only rank 0 writes checkpoints, so the disk cannot be full for "
+                    "another rank; remove :rank=%d",
                     conf_text(conf, CONF_FAULT), conf_source(conf, CONF_FAULT), conf->fault_rank);
     return ST_OK;
 }
@@ -109,18 +109,17 @@ static enum status check_batch(const struct conf *conf)
 {
     int64_t global = conf_i64(conf, CONF_GLOBAL_BATCH);
     int64_t ranks = conf_data_ranks(conf), pass = conf_i64(conf, CONF_BATCH_SIZE) * ranks;
-    char remedy[128] = "a step is a whole number of micro-batches";
+    char relation[64] = "is not a multiple of", remedy[96];
+    text_format(remedy, sizeof remedy, "a step has whole micro-batches: set a multiple of %lld",
+                (long long)pass);
     if (ranks > 1)
-        text_format(remedy, sizeof remedy,
-                    "times %lld %s, %lld: a step is a whole number of micro-batches of each",
-                    (long long)ranks, ranks < conf_ranks(conf) ? "groups of workers" : "workers",
-                    (long long)pass);
+        text_format(relation, sizeof relation, "is not a multiple of %lld %s x", (long long)ranks,
+                    ranks < conf_ranks(conf) ? "groups of workers" : "workers");
     bool is_open = conf_i64(conf, CONF_MESH) == CONF_MESH_AUTO ||
                    conf_i64(conf, CONF_EXACT) == CONF_EXACT_LAYOUT; /* as step/mesh.c */
     return global % pass == 0 || is_open
                ? ST_OK
-               : fail_pair(conf, CONF_GLOBAL_BATCH, "is not a multiple of", CONF_BATCH_SIZE,
-                           remedy);
+               : fail_pair(conf, CONF_GLOBAL_BATCH, relation, CONF_BATCH_SIZE, remedy);
 }
 
 /* mesh_size — returns the number of workers that share a sample. */
@@ -165,11 +164,11 @@ static enum status check_workers(const struct conf *conf)
     if (conf_i64(conf, CONF_N_GPU_EACH_NODE) % tensor != 0 &&
         conf_i64(conf, CONF_TP_ACROSS_NODES) == 0)
         return fail_pair(conf, CONF_TP, "does not divide", CONF_N_GPU_EACH_NODE,
-                         "a group would exchange activations over the network; choose a TP that "
-                         "does, or set TP_ACROSS_NODES=1 if that is wanted");
+                         "a group would exchange activations over the network; set a TP that "
+                         "divides it, or TP_ACROSS_NODES=1 to allow this");
     if (conf->fault_rank >= conf_ranks(conf))
         return FAIL(ST_BAD_SETTING,
-                    "FAULT=%s (%s) names a rank that this run does not have; its ranks are 0 to %d",
+                    "FAULT=%s (%s) is for a rank that does not exist; this run has ranks 0 to %d",
                     conf_text(conf, CONF_FAULT), conf_source(conf, CONF_FAULT),
                     conf_ranks(conf) - 1);
     return ST_OK;
@@ -202,7 +201,7 @@ enum status conf_rules_check(const struct conf *conf)
                 ST_BAD_SETTING, "REPORT=%.*s (%s): a report is .json or .prom (Prometheus); %s",
                 (int)n, at, conf_source(conf, CONF_REPORT),
                 has_ending(at, n, ".xml") ? conf_removed_remedy("REPORT", strlen("REPORT"), ".xml")
-                                          : "give a name that ends so");
+                                          : "choose one of these endings");
         at += n + (at[n] != 0);
     }
     /* Check a job that goes on with fewer nodes. */
@@ -211,7 +210,7 @@ enum status conf_rules_check(const struct conf *conf)
             return fail_pair(conf, CONF_MIN_NODES, "is over", CONF_N_NODES,
                              "a job has at most N_NODES nodes");
         if (conf_i64(conf, CONF_N_GPU_EACH_NODE) % mesh_size(conf) != 0)
-            return fail_pair(conf, CONF_ON_LOSS, "needs all of a group's workers on one node, not",
+            return fail_pair(conf, CONF_ON_LOSS, "needs whole groups of workers on each node, not",
                              CONF_N_GPU_EACH_NODE,
                              "a lost node would leave parts of groups: set a multiple of TP x CP");
     }
@@ -222,7 +221,7 @@ enum status conf_rules_check(const struct conf *conf)
         conf_i64(conf, CONF_LOCAL_STEPS) <= 0) {
         return fail_pair(
             conf, CONF_SPIKE, "does not go with", CONF_COMPRESS,
-            "its error feedback would lose what a skipped step has sent: set SPIKE=stop, "
+            "error feedback would lose the gradients that a skipped step has sent: set SPIKE=stop, "
             "or COMPRESS=bf16");
     }
     TRY(check_nodes(conf));
@@ -233,7 +232,7 @@ enum status conf_rules_check(const struct conf *conf)
     bool fills = conf_i64(conf, CONF_HEAD_DIM) == 0; /* heads fill the width */
     if (fills && heads > 0 && embed > 0 && embed % heads != 0)
         return fail_pair(conf, CONF_HEADS, "does not divide", CONF_EMBED,
-                         "every head takes an equal part of the width");
+                         "all heads have the same width");
     if (context > 0 && conf_i64(conf, CONF_SEQ_LEN) > context)
         return fail_pair(conf, CONF_SEQ_LEN, "is over", CONF_CONTEXT,
                          "the model has no more positions; lower SEQ_LEN or raise CONTEXT");
@@ -245,7 +244,7 @@ enum status conf_rules_check(const struct conf *conf)
                          "the run would end before the learning rate is reached");
     if (steps > 0 && conf_i64(conf, CONF_DECAY_STEPS) > steps)
         return fail_pair(conf, CONF_DECAY_STEPS, "is over", CONF_STEPS,
-                         "the run would begin within the fall of the learning rate");
+                         "the learning rate would begin to fall before the run");
     if (conf_f64(conf, CONF_MIN_LR) > conf_f64(conf, CONF_LR))
         return fail_pair(conf, CONF_MIN_LR, "is over", CONF_LR,
                          "the schedule falls from LR to MIN_LR");
@@ -255,7 +254,7 @@ enum status conf_rules_check(const struct conf *conf)
         return ST_OK;
     return FAIL(
         ST_BAD_SETTING,
-        "RUN_NAME=%s (%s) begins with a dot or holds a slash; give a name that a folder can have",
+        "RUN_NAME=%s (%s) begins with a dot or contains a slash; set a name that a folder can have",
         name, conf_source(conf, CONF_RUN_NAME));
 }
 
@@ -276,8 +275,8 @@ enum status conf_rules_check_missing(const struct conf *conf, bool needs_data)
          "a secret of at least 16 bytes, the same on every node (openssl rand -hex 32 makes one); "
          "JOB_TOKEN=none lets every machine join that reaches MASTER_PORT"},
         {needs_data && !has_data, false, "DATA",
-         "name what to train on, such as DATA=book.txt (text, .jsonl, token files, a folder, an "
-         "address; `convoy help DATA`); DATA=synthetic trains on random tokens, to try a machine"},
+         "set it to the training data, such as DATA=book.txt (text, .jsonl, token files, a folder, "
+         "a URL; `convoy help DATA`); DATA=synthetic trains on random tokens, to try a machine"},
         {is_split && !conf_is_set(conf, CONF_NODE_ID), true, "NODE_ID",
          "the number of this node, 0 if it is not set"},
     };

@@ -49,8 +49,9 @@ const char *conf_token_fault(const char *secret)
         fresh_n += i < 2 || !is_continued(secret, i);
     }
     return fresh_n * log2(distinct_n) < TOKEN_BITS_MIN
-               ? "is too easily guessed: it has less than about 80 bits, by its length, its "
-                 "different characters, repetitions and sequences"
+               ? "is too easily guessed: by its length, characters, repetitions and sequences it "
+                 "has "
+                 "less than about 80 bits"
                : NULL;
 }
 
@@ -63,7 +64,7 @@ static enum status check_file(int fd, const char *name, const char *path)
         return FAIL(ST_NO_INPUT, "cannot look at %s=%s: %s", name, path, strerror(errno));
     if (!S_ISREG(info.st_mode))
         return FAIL(ST_BAD_SETTING,
-                    "%s=%s is not a regular file; name the file that holds the token", name, path);
+                    "%s=%s is not a regular file; set it to the file with the token", name, path);
     /* Refuse a file that another user than this one and root can read or change. Root may allow a
      * group to read it: Kubernetes mounts a secret like that in a pod with an fsGroup. */
     const uid_t user = geteuid();

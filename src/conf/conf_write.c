@@ -214,7 +214,7 @@ static const char *shown_default(const struct conf_row *row)
 
 static void add_help_row(struct text *out, const struct conf_row *row)
 {
-    char allowed[256], words[768];
+    char allowed[256], words[1024];
     if (row->kind == CONF_KIND_CHOICE)
         text_format(words, sizeof words, "(%s) %s", conf_allowed(row, allowed, sizeof allowed),
                     row->help);

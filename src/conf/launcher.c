@@ -119,8 +119,8 @@ static enum status read_number(char **environment, enum launcher_key key,
         } else if (value != first) {
             const char *setting = key == LAUNCHER_NODE_ID ? "NODE_ID" : "N_NODES";
             return FAIL(ST_BAD_SETTING,
-                        "two launchers contradict each other: %s says %s=%lld, %s says %lld; set "
-                        "%s to decide",
+                        "two launchers contradict each other: %s means %s=%lld, but %s means %lld; "
+                        "set %s to decide",
                         said->name, setting, (long long)first, sources[i].name, (long long)value,
                         setting);
         }
@@ -199,7 +199,7 @@ enum status launcher_read(char **environment, const bool is_wanted[LAUNCHER_N],
                 return FAIL(
                     ST_BAD_SETTING,
                     "%s=%s: the launcher started several copies on this node, but convoy runs "
-                    "once per node; ask for one task per node (srun --ntasks-per-node=1, "
+                    "once per node; start one task per node (srun --ntasks-per-node=1, "
                     "torchrun --nproc-per-node=1, mpirun --map-by ppr:1:node) or set NODE_ID",
                     names[i], text);
         }

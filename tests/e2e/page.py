@@ -374,7 +374,7 @@ def look_at_view():
     page.click("#runs tr:nth-child(2) button")
     ok("another one, failed: code and reason", text("phase") == "failed (79)" and page.is_visible("#failure") and "not finite" in text("failure-text") + text("failure-advice"), text("failure-text"))
     page.click("#runs tr:nth-child(3) button")
-    ok("one without an end: said", text("phase") == "no end recorded" and "It still runs, or it ended without a word" in text("say"), text("say"))
+    ok("one without an end: said", text("phase") == "no end recorded" and "It still runs, or it ended without a record" in text("say"), text("say"))
     page.click("#runs tr:nth-child(4) button")
     wait_until(5, lambda: "no run writes" in text("alerts"))
     ok("one with nonsense in its record: said, and the page goes on", "no run writes" in text("alerts") and page.locator("#runs tr").count() == 4, text("alerts"))
@@ -394,7 +394,7 @@ def look_at_ends():
         s["nodes"] = [dict(node_id=0, address="10.0.0.1", state="joined", heartbeat_age_seconds=0), dict(node_id=1, address="10.0.0.2", state="lost", heartbeat_age_seconds=8.2)]
     with_status(failed)
     ok("failed: said with the error in full, its code and what that asks for, as text", text("phase") == "failed (74)" and "Exit code 74" in text("say") and page.is_visible("#failure") and
-       "<b>/ck/step-00000100</b>: No space left on device; free some" in text("failure-text") and "A person: storage failed" in text("failure-advice"), text("failure-text"))
+       "<b>/ck/step-00000100</b>: No space left on device; free some" in text("failure-text") and "Repair the storage" in text("failure-advice"), text("failure-text"))
     page.screenshot(path=f"{folder}/failed.png", full_page=True)
     with_status(hung)
     ok("hung: which rank, in which call", "Hung: rank 1" in text("alerts") and "all_reduce for 31 s" in text("ranks"), text("alerts"))

@@ -22,7 +22,7 @@ if [ -e /dev/nvidiactl ]; then
 else
     bench DEVICE=cuda
     ok "GPUs that are not there are refused" is "$rc $(grep -c DEVICE=cpu err)" "69 1"
-    try "so is NCCL without them" 69 'BACKEND=nccl (argument) moves data between GPUs' -- bench DEVICE=auto BACKEND=nccl
+    try "so is NCCL without them" 69 'BACKEND=nccl (argument) needs two GPUs' -- bench DEVICE=auto BACKEND=nccl
 fi
 try "several nodes are refused, with the reason" 78 "one node" -- bench N_NODES=2 JOB_TOKEN=none MASTER_ADDR=127.0.0.1
 done_testing

@@ -62,7 +62,7 @@ for words in version --version; do
     ok "version and licence of each library" is "$(awk '$1 ~ /^(libevent|libcurl|tls|cjson|utf8proc|xxhash|zstd|ucx)$/ && NF >= 3 { print $1 }' out | sort -u | wc -l)" 8
 done
 cli 64 -- version x
-cli 0 -- version gpu -- out 'opened when needed' sh '[ "$(grep -cE "^(driver|cublaslt|cudnn|nccl) +[^ ]" out)" = 4 ]'
+cli 0 -- version gpu -- out 'opened if needed' sh '[ "$(grep -cE "^(driver|cublaslt|cudnn|nccl) +[^ ]" out)" = 4 ]'
 
 cli 0 -- config -- out BATCH_SIZE sh '[ "$(head -c 4 out)" = NAME ]'
 cli 0 LR=1e-3 SLURM_NODEID=0 -- config SEED=7
@@ -74,7 +74,7 @@ ok "as JSON" is "$(jq -c '[.LR.value, .LR.origin, .BATCH_SIZE.value, .SHUFFLE.va
 cli 64 -- confg -- err 'unknown command confg; did you mean config?' out ''
 cli 64 -- qqqqqqqq -- err 'unknown command qqqqqqqq; `convoy help` lists them'
 for words in sft finetune fine-tune; do
-    cli 64 -- $words -- err "unknown command $words; to fine-tune is to train from given weights: convoy train MODEL="
+    cli 64 -- $words -- err "unknown command $words; to fine-tune a model, train it from its weights: convoy train MODEL="
 done
 cli 78 -- config DEVICE=gpu -- err 'DEVICE=gpu (argument) is not known, did you mean cuda'
 cli 78 -- config PRECISION=bfloat16 -- err 'did you mean bf16'
@@ -88,7 +88,7 @@ done
 cli 1 -- status http://nowhere.invalid -- err 'the name does not resolve'
 cli 1 -- status http://127.0.0.1:1 -- err 'no connection: nothing listens there'
 cli 64 -- --frobnicate -- err 'unknown command --frobnicate'
-cli 64 -- BATCH_SIZE -- err 'a setting is given as BATCH_SIZE=VALUE'
+cli 64 -- BATCH_SIZE -- err 'write a setting as BATCH_SIZE=VALUE'
 cli 64 -- '' -- err 'unknown command'
 cli 64 -- config BATCHSIZE=8 -- err 'did you mean BATCH_SIZE?' out ''
 cli 64 -- config nonsense -- err 'not of the form NAME=VALUE'
@@ -107,7 +107,7 @@ cli 0 PATH=/x HOME=/root TERM=xterm KUBERNETES_PORT=tcp://10.0.0.1:443 NODE_NAME
 # Without a wish the program shows how to begin; without DATA it trains nothing.
 cli 64 -- -- err 'DATA=book.txt' err "$convoy train" out '' sh '[ "$(wc -l <err)" -le 8 ]'
 cli 64 NO_COLOR=1 -- -- err 'DATA=book.txt'
-cli 78 MODEL=gpt2-nano -- -- err 'DATA is not set: name what to train on' err 'DATA=synthetic' out '' sh '[ "$(wc -l <err)" = 1 ]'
+cli 78 MODEL=gpt2-nano -- -- err 'DATA is not set: set it to the training data' err 'DATA=synthetic' out '' sh '[ "$(wc -l <err)" = 1 ]'
 cli 78 -- train -- err 'DATA is not set'
 cli 78 DATA=synthetic -- train DATA= -- err 'DATA is not set'
 cli 78 -- train N_NODES=2 MASTER_ADDR=127.0.0.1 -- err 'DATA is not set' err 'JOB_TOKEN or JOB_TOKEN_FILE is not set'
@@ -125,7 +125,7 @@ cli 78 CHANGED=1 -- config -- err 'CHANGED=1 (environment): this setting was rem
 cli 1 -- status STATUS_PORT=1 -- err 'no answer from http://127.0.0.1:1/status'
 cli 1 STATUS_ADDR=127.0.0.2 -- status STATUS_PORT=1 -- err 'no answer from http://127.0.0.2:1/status'
 cli 1 -- status 'http://127.0.0.1:1/status?a=b' JSON=1 -- err '127.0.0.1:1'
-cli 78 -- status STATUS_PORT=0 -- err 'STATUS_PORT=0 (argument) means no endpoint'
+cli 78 -- status STATUS_PORT=0 -- err 'STATUS_PORT=0 (argument) means no status server'
 cli 1 -- status STATUS_PORT=1 DATA=http://x/ -- err '127.0.0.1:1'
 cli 1 -- status DATA=http://x/ STATUS_PORT=1 -- err '127.0.0.1:1'
 cli 64 -- status http://127.0.0.1:1/ x -- err 'not of the form NAME=VALUE'
@@ -133,10 +133,10 @@ cli 64 -- status http://127.0.0.1:1/ x -- err 'not of the form NAME=VALUE'
 # Words in other programs' form are answered with ours; a secret is not repeated.
 for words in '--model gpt2' '--model=gpt2' '-model gpt2' 'train --model gpt2' 'train -model=gpt2' 'config model gpt2'; do
     # shellcheck disable=SC2086
-    cli 64 -- $words -- err 'a setting is given as MODEL=gpt2' out ''
+    cli 64 -- $words -- err 'write a setting as MODEL=gpt2' out ''
 done
-cli 64 -- generate --prompt 'Once upon' -- err "a setting is given as PROMPT='Once upon'"
-cli 64 -- config --json -- err 'a setting is given as JSON=1'
+cli 64 -- generate --prompt 'Once upon' -- err "write a setting as PROMPT='Once upon'"
+cli 64 -- config --json -- err 'write a setting as JSON=1'
 cli 64 -- --job-token=abcdefghijklmnop -- err 'JOB_TOKEN=…' err '!abcdefgh'
 cli 64 -- train --job-token abcdefghijklmnop -- err '!abcdefgh'
 

@@ -85,7 +85,7 @@ measure CHECKPOINT_DIR=linesck VAL_DATA=choice.jsonl
 ok "multiple choice: three of four labels are what the text says" shows '^acc 0\.7500  acc_norm 0\.7500  questions 4  model gpt2-nano step 60  data choice.jsonl$'
 measure CHECKPOINT_DIR=linesck VAL_DATA=choice.jsonl JSON=1 BATCH_SIZE=1
 ok "as JSON, and for every BATCH_SIZE the same" is "$rc $(jq -c '[.task, .questions, .acc, .acc_norm, .cut]' out)" '0 ["lm",4,0.75,0.75,0]'
-try "contexts that do not fit lose their beginning, and that is said" 0 'the first tokens of these contexts were left out' -- eval CHECKPOINT_DIR=linesck VAL_DATA=choice.jsonl SEQ_LEN=3
+try "contexts that do not fit lose their beginning, and that is said" 0 'first tokens of these contexts are left out' -- eval CHECKPOINT_DIR=linesck VAL_DATA=choice.jsonl SEQ_LEN=3
 try "an ending that does not fit: 65" 65 'set a larger SEQ_LEN' -- eval CHECKPOINT_DIR=linesck VAL_DATA=choice.jsonl SEQ_LEN=2
 
 echo '{"ctx": "one two", "label": 0}' >no-endings.jsonl

@@ -192,7 +192,7 @@ refused "set GLOBAL_BATCH" GLOBAL_BATCH=0
 refused "set VIRTUAL_SHARDS=12" PP=2 N_GPU_EACH_NODE=2 VIRTUAL_SHARDS=6
 refused "are fewer than 3 data-parallel workers" VIRTUAL_SHARDS=2 N_GPU_EACH_NODE=3
 refused "change VIRTUAL_SHARDS" MODEL=llama-2-7b TOKENIZER=gpt2 VOCAB=50257 HEADS=4 KV_HEADS=2 HEAD_DIM=8 PP=2 N_GPU_EACH_NODE=10
-refused "or leave the other one out" EXACT=off BALANCE=auto
+refused "or leave it out" EXACT=off BALANCE=auto
 refused "VIRTUAL_SHARDS=7" VIRTUAL_SHARDS=7
 refused "set EXACT=layout" EXACT=off VIRTUAL_SHARDS=4
 refused "this setting was removed; set TP to this number" VIRTUAL_TP=2

@@ -24,9 +24,9 @@ ok 'TEMPERATURE=0 does not look at the seed' greedy
 ok 'no weights named' refused 66 'CHECKPOINT_DIR is empty'
 mkdir "$tmp/empty"
 ok 'a folder without a checkpoint' refused 66 'no valid checkpoint' MODEL="$tmp/empty"
-ok 'a prompt beyond the vocabulary' refused 78 "the model's vocabulary has 311" MODEL=$golden/lm PROMPT=Hello
+ok 'a prompt beyond the vocabulary' refused 78 'the model has 311 tokens' MODEL=$golden/lm PROMPT=Hello
 long=$(printf 'a!%.0s' 1 2 3 4 5 6 7 8 9 10)
-cut_is_told() { generate MODEL=$golden/lm "PROMPT=$long$1" TOKENS=1 >b && [ "$(grep -c 'PROMPT has .* context has 48: only the last 48 are used' err)" = "$2" ]; }
+cut_is_told() { generate MODEL=$golden/lm "PROMPT=$long$1" TOKENS=1 >b && [ "$(grep -c 'PROMPT has .* context of the model has 48: only the last 48 count' err)" = "$2" ]; }
 ok 'a prompt longer than the context: a warning' cut_is_told "$long$long$long" 1
 long=a
 ok 'one that fits: none' cut_is_told '' 0

@@ -148,7 +148,7 @@ ok 'generation_config.json knows where a text ends' holds_json words-hf/generati
 # --- what cannot be
 ok 'no FROM' refused 78 'set FROM' import TO=x
 ok 'no TO' refused 78 'set TO' export FROM=lm
-ok 'FROM that is not there' refused 66 'is not there' import FROM=nothing TO=x
+ok 'FROM that is not there' refused 66 'does not exist' import FROM=nothing TO=x
 ok 'FROM that is a checkpoint' refused 66 'FROM=lm is a checkpoint of Convoy already' import FROM=lm TO=x
 ok 'FROM that is a folder of other files' refused 66 'without config.json' import FROM=hollow TO=x
 ok 'a token file' refused 65 'token file' import FROM=$golden/lm/tokens.bin TO=x

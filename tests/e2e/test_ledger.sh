@@ -68,7 +68,7 @@ ok "a lost ledger is warned about" says "does not have steps 1 to 60 of this run
 try "verify: the steps that are not in it" 1 'steps 1 to 60 are not in it' -- verify gap
 cp -r calm behind
 head -n 3 calm/ledger.jsonl >behind/ledger.jsonl
-try "verify: a checkpoint that is newer" 1 'ends with step 50, and there is a checkpoint of step 80' -- verify behind
+try "verify: a checkpoint that is newer" 1 'ends with step 50, but there is a checkpoint of step 80' -- verify behind
 cp -r calm changed
 sed -i 's/"steps":50/"steps":51/' changed/ledger.jsonl
 try "verify: a line that was changed" 65 'line 3 is not a line of a ledger' -- verify changed
@@ -124,7 +124,7 @@ ok "done again without a fault: equal" is "$rc $(number even .checkpoints,.gener
 rm -r even/step-00000060
 run $tiny LR=2e-3 STEPS=60 CHECKPOINT_DIR=other
 cp -r other/step-00000060 even/step-00000060
-try "a checkpoint of another run" 1 'step-00000060 has weights .* its files come from another run, or were changed' -- verify even
+try "a checkpoint of another run" 1 'step-00000060 has weights .* its files belong to another run, or were changed' -- verify even
 ok "provenance, as JSON" is "$("$convoy" verify killed JSON=1 | jq -c '.provenance | [.settings.SEED, .model.layers, .ranks, .layout.TP, .layout.SHARD, .exact]')" '[1,2,1,1,"none",true]'
 
 # 7. RESUME=never: the ledger goes with its checkpoints.
@@ -158,7 +158,7 @@ ok "the other way: 4 steps of 8 samples, 16 of 2" is "$rc $(steps_of small.jsonl
 run $epoch CHECKPOINT_DIR=seed STOP_AFTER=16
 run $epoch CHECKPOINT_DIR=seed SEED=5
 verify seed
-ok "another order of samples: no epoch is said to be whole" is "$rc $(grep -c '^epochs      not known: after step 16' out) $(grep -c 'every sample' out)" "0 1 0"
+ok "another order of samples: no epoch is said to be whole" is "$rc $(grep -c '^epochs      unknown: after step 16' out) $(grep -c 'every sample' out)" "0 1 0"
 # The same steps from another checkpoint have other samples, so other weights are no fault of a machine.
 run $epoch CHECKPOINT_DIR=shift LR_SCHEDULE=constant CHECKPOINT_EVERY=4 STOP_AFTER=16
 run $epoch CHECKPOINT_DIR=shift LR_SCHEDULE=constant GLOBAL_BATCH=4 STOP_AFTER=20

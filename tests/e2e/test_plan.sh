@@ -60,10 +60,10 @@ jq -n "[$(step_ms), $(step_ms COMPRESS=int8), $(step_ms COMPRESS=int4-zstd), $(s
 ok "COMPRESS and LOCAL_STEPS are planned" holds out '.[0] | length == 5 and . == (sort | reverse) and .[1] < 0.7 * .[0] and .[4] < 0.9 * .[3]'
 
 try "what does not fit is refused" 78 -- plan CLUSTER=a100-40 $seven BATCH_SIZE=1 SHARD=none RECOMPUTE=none
-ok "with what is short" grep -qE 'does not fit: [0-9.]+ GiB short in the memory of a GPU; it fits with: .*SHARD=full' err
+ok "with what is short" grep -qE 'does not fit: [0-9.]+ GiB short in the memory of a GPU; settings that fit: .*SHARD=full' err
 ok "and the table of memory" grep -qE 'the fullest GPU needs .* GiB of 40.0 GiB' out
 try "so is what no mesh fits" 78 -- plan CLUSTER=a100-40 MODEL=llama-3-70b SEQ_LEN=8192 GLOBAL_BATCH=64 MESH=auto
-ok "with a number of nodes that does" grep -qE 'no mesh of 8 devices has room for llama-3-70b with GLOBAL_BATCH=64; N_NODES=[0-9]+ has' err
+ok "with a number of nodes that does" grep -qE 'no mesh of 8 devices has room for llama-3-70b with GLOBAL_BATCH=64; it fits with N_NODES=[0-9]+' err
 
 cat >machine.json <<END
 {"name": "slow-link", "source": "made up", "device": "gpu", "locals": 2, "memory_bytes": 4.8e10, "peak": {"bf16": 1.5e14},
@@ -87,7 +87,7 @@ ok "and only then" is "$rc $(grep -c 'own kernels' out)" "0 0"
 try "MESH=auto says what else no way has" 78 'computes nothing in f32' -- plan CLUSTER=./machine.json MODEL=gpt2 PRECISION=fp32 MESH=auto
 try "so many GPUs a node does not have" 78 'N_GPU_EACH_NODE=4 (argument), but a node of CLUSTER=slow-link has 2' -- plan CLUSTER=./machine.json MODEL=gpt2 N_GPU_EACH_NODE=4
 sed 's/"locals": 2/"locals": 2, "nodes": 2/' machine.json >two.json
-try "no more nodes than the cluster has" 78 'nor of more that the cluster has' -- plan CLUSTER=./two.json MODEL=llama-3-70b MESH=auto
+try "no more nodes than the cluster has" 78 'nor a mesh of more devices of the cluster' -- plan CLUSTER=./two.json MODEL=llama-3-70b MESH=auto
 plan CLUSTER=./two.json MODEL=gpt2 N_NODES=2 GLOBAL_BATCH=96
 ok "nor another one" is "$(tail -n 1 out)" "Another node: no, slow-link has 2"
 sed 's/"locals"/"local"/' machine.json >bad.json

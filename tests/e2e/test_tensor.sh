@@ -54,7 +54,7 @@ heals "$gpt $share" kill:rank=1 nan:rank=1 stall:rank=0
 refused "TP=3 (argument) does not divide the job's 4 workers" N_GPU_EACH_NODE=4 TP=3
 refused 'TP=2 does not divide HEADS=3' $share HEADS=3 EMBED=33
 refused 'TP=2 does not divide SEQ_LEN=15 rows of EMBED=32' $share SEQ_LEN=15
-refused 'set TP_ACROSS_NODES=1 if that is wanted' N_NODES=2 TP=2 MASTER_ADDR=127.0.0.1
+refused 'or TP_ACROSS_NODES=1 to allow this' N_NODES=2 TP=2 MASTER_ADDR=127.0.0.1
 refused 'COMPRESS=int8 (argument) does not go with TP=2 (argument)' $share COMPRESS=int8
 refused 'SHARD=hybrid (argument) does not go with TP=2 (argument)' $share SHARD=hybrid
 done_testing

@@ -58,12 +58,11 @@ static enum status await_addresses(struct outcome *outcome, int ranks)
     atomic_fetch_add(&outcome->packed, 1);
     while (atomic_load(&outcome->packed) < ranks) {
         if (is_aborted(outcome))
-            return FAIL(ST_PEER,
-                        "another worker ended before all workers had opened their transport");
+            return FAIL(ST_PEER, "another worker ended before all workers had started");
         if (clock_ms() > end)
             return FAIL(ST_PEER,
                         "only %d of %d workers opened their transport within %d s; is the machine "
-                        "short of memory or cores? N_GPU_EACH_NODE sets the number of workers",
+                        "short of memory or cores? N_GPU_EACH_NODE is the number of workers",
                         atomic_load(&outcome->packed), ranks, TIMEOUT_MS / 1000);
         clock_sleep_ms(1);
     }
@@ -329,9 +328,9 @@ static enum status sizes_of(const struct conf *conf, struct bench_run_question *
         const size_t n = strcspn(at, ",");
         if (!add_sizes(at, n, out))
             return FAIL(ST_BAD_SETTING,
-                        "BENCH_SIZES (%s) is \"%s\"; it names at most %d sizes, each a multiple of "
+                        "BENCH_SIZES (%s) is \"%s\"; set at most %d sizes, each a multiple of "
                         "4 bytes up to 64Gi, such as BENCH_SIZES=8,64Ki,1Mi, or a range of usual "
-                        "ones, such as BENCH_SIZES=4-64Mi",
+                        "sizes, such as BENCH_SIZES=4-64Mi",
                         conf_source(conf, CONF_BENCH_SIZES), conf_text(conf, CONF_BENCH_SIZES),
                         BENCH_RUN_SIZES_MAX);
         at += n + (at[n] == ',');
@@ -343,7 +342,7 @@ enum status bench_main(const struct conf *conf)
 {
     if (conf_i64(conf, CONF_N_NODES) > 1)
         return FAIL(ST_BAD_SETTING,
-                    "bench measures the workers of one node; N_NODES is %lld, set N_NODES=1",
+                    "bench measures the workers of one node, but N_NODES is %lld; set N_NODES=1",
                     (long long)conf_i64(conf, CONF_N_NODES));
     struct bench_run_question what = {.sizes_n = 0};
     TRY(sizes_of(conf, &what));
@@ -352,8 +351,8 @@ enum status bench_main(const struct conf *conf)
     if (!is_gpu && conf_i64(conf, CONF_BACKEND) == CONF_BACKEND_NCCL)
         return FAIL(
             ST_NO_DEVICE,
-            "BACKEND=nccl (%s) moves data between GPUs, but DEVICE=%s finds fewer than two here; "
-            "set DEVICE=cuda to see the reason, or BACKEND=auto to measure the CPU's memory",
+            "BACKEND=nccl (%s) needs two GPUs, and DEVICE=%s does not find them here; with "
+            "DEVICE=cuda the error contains the reason; BACKEND=auto measures the CPU's memory",
             conf_source(conf, CONF_BACKEND), conf_text(conf, CONF_DEVICE));
     const int ranks = count_workers(conf, is_gpu);
     /* The largest buffer for which the buffers of all workers together need at most half of the
@@ -380,7 +379,7 @@ enum status bench_main(const struct conf *conf)
     if (getrandom(outcome->secret, sizeof(outcome->secret), 0) != (ssize_t)sizeof(outcome->secret))
         return FAIL(ST_RETRY, "cannot read random numbers from the system: %s", strerror(errno));
     if (what.bytes_max < asked)
-        LOG_WARN("memory is short: sizes end at %lld MiB for %d workers",
+        LOG_WARN("memory is short: the largest size is %lld MiB for %d workers",
                  (long long)(what.bytes_max >> 20), ranks);
     struct text out = {0};
     int64_t wrong = 0;

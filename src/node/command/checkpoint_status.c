@@ -229,11 +229,11 @@ static enum status check_run(const struct checkpoint_dir *f)
 {
     const int damaged_n = f->damage.n;
     if (f->steps_n == 0 && damaged_n == 0 && !f->history)
-        return FAIL(ST_UNHEALTHY,
-                    "%s holds no checkpoint and no history of a run; give a run's CHECKPOINT_DIR, "
-                    "or a URL such as "
-                    "http://host:8080",
-                    f->dir);
+        return FAIL(
+            ST_UNHEALTHY,
+            "%s holds no checkpoint and no history of a run; name a run's CHECKPOINT_DIR, or "
+            "a URL such as http://host:8080",
+            f->dir);
     if (damaged_n > 0)
         return FAIL(ST_UNHEALTHY, "%s: %d of %d checkpoint%s cannot be used: %s", f->dir, damaged_n,
                     f->steps_n + damaged_n, f->steps_n + damaged_n == 1 ? "" : "s",

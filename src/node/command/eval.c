@@ -467,8 +467,8 @@ static enum status print_choices(const struct choices *c)
     const double questions = (double)c->questions_n, acc = (double)c->correct_n / questions,
                  acc_norm = (double)c->correct_norm_n / questions;
     if (c->cut_n > 0)
-        LOG_WARN("%lld endings with their contexts have more than SEQ_LEN=%lld tokens: the first "
-                 "tokens of these contexts were left out",
+        LOG_WARN("%lld endings with their contexts have more than SEQ_LEN=%lld tokens: the "
+                 "first tokens of these contexts are left out",
                  (long long)c->cut_n, (long long)e->config.step.seq_tokens);
     text_add(&line, "acc %.4f  acc_norm %.4f  questions %lld", acc, acc_norm,
              (long long)c->questions_n);
@@ -516,14 +516,12 @@ static enum status measure_choices(struct eval *e)
 static enum status run_eval(struct eval *e)
 {
     if (!conf_text(e->conf, CONF_VAL_DATA)[0])
-        return FAIL(
-            ST_BAD_SETTING,
-            "VAL_DATA is not set; set it to the data on which the model should be measured");
+        return FAIL(ST_BAD_SETTING, "VAL_DATA is not set; set it to data to evaluate the model on");
     TRY(open_model(e));
     if (e->source.dims.task == MODEL_TASK_QA &&
         strcmp(conf_text(e->conf, CONF_VAL_DATA), FEED_SYNTHETIC) == 0)
         return FAIL(ST_BAD_SETTING,
-                    "VAL_DATA=synthetic has no answers to score; name a SQuAD file");
+                    "VAL_DATA=synthetic has no answers to score; set it to a SQuAD file");
     if (e->source.dims.task == MODEL_TASK_QA)
         return measure_answers(e);
     return multiple_choice_is(conf_text(e->conf, CONF_VAL_DATA)) ? measure_choices(e)

@@ -234,11 +234,12 @@ static enum status write_gguf_tokenizer(struct export *ex)
                 *config = next_file(ex, "tokenizer_config.json");
     json->limit = TOKENIZER_JSON_BYTES_MAX;
     enum status st = ex->opened ? tokenizer_source_write_json(path, ex->dims.context, json, config)
-                                : FAIL(ST_BAD_DATA, "tokenizers of its kind cannot be read");
+                                : FAIL(ST_BAD_DATA, "its kind is not supported");
     if (st == ST_OK || st == ST_RETRY)
         return st;
     LOG_WARN("no tokenizer files: the tokenizer of %s cannot be written for Hugging Face's "
-             "programs: %s; copy the source model's tokenizer.json",
+             "programs: %s; "
+             "copy the source model's tokenizer.json",
              path, status_message());
     status_clear();
     for (int i = 0; i < 2; i++)
@@ -259,7 +260,8 @@ static enum status write_tokenizer(struct export *ex)
         struct tokenizer *gpt2;
         if (ex->dims.arch != MODEL_ARCH_GPT2 || ex->dims.vocab < TOKENIZER_GPT2_VOCAB) {
             LOG_INFO("no tokenizer files: the model is not GPT-2 with its vocabulary of %d, and "
-                     "none lie next to the checkpoints or in MODEL",
+                     "there are "
+                     "none next to the checkpoints or in MODEL",
                      TOKENIZER_GPT2_VOCAB);
             return ST_OK;
         }
@@ -304,10 +306,11 @@ static enum status export_model(struct export *ex, const char *from, const char 
                        : p->logit_cap > 0                      ? "LOGIT_CAP"
                                                                : NULL;
     if (ex->dims.arch == MODEL_ARCH_GPT2 && what) {
-        return FAIL(ST_BAD_SETTING,
-                    "%s: the model was trained with %s, for which Hugging Face's GPT-2 has no "
-                    "field; use the checkpoint itself: generate, eval and MODEL= accept it",
-                    ckpt_path(ex->ckpt), what);
+        return FAIL(
+            ST_BAD_SETTING,
+            "%s: the model was trained with %s, for which Hugging Face's GPT-2 has no field; "
+            "use the checkpoint itself: generate, eval and MODEL= accept it",
+            ckpt_path(ex->ckpt), what);
     }
     TRY(model_ops(&ex->dims)->describe(&ex->dims, &ex->table));
     TRY(list_sources(ex));
@@ -348,11 +351,11 @@ enum status export_main(const struct conf *conf)
     struct export ex = {.files_n = 0};
     if (!*from)
         return FAIL(ST_BAD_SETTING,
-                    "what should be exported? set FROM to a checkpoint or a run's CHECKPOINT_DIR");
+                    "FROM is not set; set FROM to a checkpoint or a run's CHECKPOINT_DIR");
     if (!*to)
         return FAIL(
             ST_BAD_SETTING,
-            "where should the Hugging Face folder go? set TO to a folder that is not there yet");
+            "TO is not set; set TO to the Hugging Face folder to write, which must not exist");
     enum status st = export_model(&ex, from, to);
     memory_check_log_peak();
     for (int i = 0; i < ex.files_n; i++)

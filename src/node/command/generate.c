@@ -80,13 +80,12 @@ static enum status read_prompt(struct writer *w, const char *prompt, int64_t mor
     free(ids);
     TRY(st);
     if (ids_n == 0)
-        return FAIL(ST_BAD_SETTING, "TOKENIZER=%s names no token that begins a text; set PROMPT",
+        return FAIL(ST_BAD_SETTING, "TOKENIZER=%s has no token that begins a text; set PROMPT",
                     tokenizer_name(w->tokenizer));
     if (largest >= vocab)
-        return FAIL(ST_BAD_SETTING,
-                    "the prompt needs token %u, but the model's vocabulary has %lld; %s", largest,
-                    (long long)vocab,
-                    n ? "change PROMPT" : "set PROMPT: there is no token to begin a text with");
+        return FAIL(ST_BAD_SETTING, "the prompt needs token %u, but the model has %lld tokens; %s",
+                    largest, (long long)vocab,
+                    n ? "change PROMPT" : "set PROMPT: no token begins a text");
     return ST_OK;
 }
 
@@ -136,7 +135,7 @@ static enum status generate_text(struct writer *w, struct model_source *source,
     int64_t more = conf_i64(conf, CONF_TOKENS);
     if (more > TOKENS_MAX)
         return FAIL(ST_BAD_SETTING,
-                    "TOKENS=%lld (%s) is over the %d that generate writes; lower it",
+                    "TOKENS=%lld (%s) is over the %d tokens that generate writes at most; lower it",
                     (long long)more, conf_source(conf, CONF_TOKENS), TOKENS_MAX);
     TRY(model_source_open(conf, source));
     const struct model_dims *dims = &source->dims;
@@ -155,9 +154,9 @@ static enum status generate_text(struct writer *w, struct model_source *source,
     TRY(device_open(conf, 0, 0, &w->dev));
     /* Tokens before the context have no effect on the text. */
     if (w->tokens_n > dims->context)
-        LOG_WARN(
-            "PROMPT has %lld tokens, but the model's context has %lld: only the last %lld are used",
-            (long long)w->tokens_n, (long long)dims->context, (long long)dims->context);
+        LOG_WARN("PROMPT has %lld tokens, but the context of the model has %lld: only the last "
+                 "%lld count",
+                 (long long)w->tokens_n, (long long)dims->context, (long long)dims->context);
     int64_t all = w->tokens_n + more;
     int64_t window = all < dims->context ? all : dims->context;
     const struct memory_plan_place place = {.at = {.ranks = 1, .nodes = 1, .locals = 1},

@@ -70,9 +70,8 @@ void help_examples(const char *command, struct text *out)
             if (!conf_row_is_of((enum conf_key)key, command))
                 continue;
             if (is_first)
-                text_add(
-                    out,
-                    "\nMain settings (`convoy help settings` lists all, with their defaults)\n");
+                text_add(out,
+                         "\nMain settings (`convoy help settings` lists all, with defaults)\n");
             is_first = false;
             conf_write_row((enum conf_key)key, out);
         }
@@ -142,11 +141,9 @@ void help_man_page(const struct help_command *commands, int n, struct text *out)
              ".SH NAME\nconvoy \\- train language models (GPT\\-2, Llama, Qwen, GPT\\-NeoX) on one "
              "machine or many\n"
              ".SH SYNOPSIS\n.B convoy\n[\\fICOMMAND\\fR] [\\fINAME\\fR=\\fIVALUE\\fR ...]\n"
-             ".SH DESCRIPTION\nOne executable, without Python, ssh or MPI: one copy runs on each "
-             "machine,\n"
-             "trains, writes checkpoints and shows its state over HTTP. After a failure it resumes "
-             "from the last\n"
-             "checkpoint.\n");
+             ".SH DESCRIPTION\nOne executable, without Python, ssh or MPI. One copy runs on each "
+             "machine.\nIt trains, writes checkpoints and shows its state over HTTP. After a "
+             "failure it resumes from the last\ncheckpoint.\n");
     char line[256];
     text_add(out, ".SH COMMANDS\n");
     for (int i = 0; i < n; i++)
@@ -154,7 +151,8 @@ void help_man_page(const struct help_command *commands, int n, struct text *out)
             text_format(line, sizeof line, "convoy %s", commands[i].words))
             add_item(out, line, commands[i].help);
     const char *heading = "";
-    text_add(out, ".SH SETTINGS\nAn environment variable or a NAME=VALUE argument, which wins.\n");
+    text_add(out,
+             ".SH SETTINGS\nEnvironment variables or NAME=VALUE arguments, which override them.\n");
     for (int key = 0; key < CONF_N; key++) {
         const char *next = conf_row_heading((enum conf_key)key);
         if (next == NULL)
@@ -177,7 +175,7 @@ void help_man_page(const struct help_command *commands, int n, struct text *out)
         add_item(out, code, status_text((enum status)st));
     }
     text_add(out, ".SH ENVIRONMENT\nEvery setting; \\fBOMP_NUM_THREADS\\fR limits the threads;\n"
-                  "\\fBNO_COLOR\\fR leaves colours out.\n"
+                  "\\fBNO_COLOR\\fR switches colours off.\n"
                   ".SH FILES\n.TP\n\\fICHECKPOINT_DIR\\fR/step\\-00000100/\n"
                   "a checkpoint: safetensors, and manifest.json with checksums\n"
                   ".TP\n\\fICACHE_DIR\\fR\ntokens made from text, and downloads\n");
@@ -238,9 +236,9 @@ static void add_topics(struct text *out)
     text_add(out, " settings exit-codes man bash zsh fish");
 }
 
-/* add_commands_with — appends the commands whose arguments contain `what`: DIR or URL. */
-static void add_commands_with(struct text *out, const struct help_command *commands, int n,
-                              const char *what, const char *between)
+/* add_takers — appends the commands whose arguments contain a word: DIR or URL. */
+static void add_takers(struct text *out, const struct help_command *commands, int n,
+                       const char *what, const char *between)
 {
     const char *next = "";
     for (int i = 0; i < n; i++)

@@ -52,7 +52,7 @@ static enum status check_to(const char *to)
         return ST_OK;
     if (!dir)
         return FAIL(ST_BAD_SETTING,
-                    "TO=%s cannot be listed: %s; choose a folder that is not there yet", to,
+                    "TO=%s cannot be listed: %s; choose a folder that does not exist yet", to,
                     strerror(errno));
     for (struct dirent *entry; st == ST_OK && (entry = readdir(dir)) != NULL;)
         if (text_starts(entry->d_name, "step-"))
@@ -114,10 +114,11 @@ static enum status keep_tokenizer(struct import *in)
     const enum status st = tokenizer_source_kept(in->to, path, &identity);
     if (st != ST_OK) {
         text_free(&identity);
-        return FAIL(st,
-                    "the tokenizer of %s cannot be read: %s; repair it, or set TOKENIZER to "
-                    "another one with the same ids (gpt2 is built in), which is kept instead",
-                    is_own ? in->from : in->tokenizer, status_message());
+        return FAIL(
+            st,
+            "the tokenizer of %s cannot be read: %s; repair it, or set TOKENIZER to another "
+            "tokenizer with the same ids (gpt2 is built in), which is kept instead",
+            is_own ? in->from : in->tokenizer, status_message());
     }
     text_add(&in->settings, "{%s}", identity.len > 0 ? identity.data + 1 : "");
     text_free(&identity);
@@ -173,7 +174,7 @@ static enum status import_model(struct import *in, const struct conf *conf)
         if (!file_exists(in->from))
             return FAIL(
                 ST_NO_INPUT,
-                "FROM=%s is not there; give a Hugging Face folder, a GGUF file or a model file of "
+                "FROM=%s does not exist; set a Hugging Face folder, a GGUF file or a model file of "
                 "llm.c%s",
                 in->from, model_source_hub_hint(in->from, hint, sizeof hint));
         if (weights_are_ckpt(in->from))
@@ -184,7 +185,7 @@ static enum status import_model(struct import *in, const struct conf *conf)
                 in->from);
         return FAIL(
             ST_NO_INPUT,
-            "FROM=%s is a folder without config.json; give a Hugging Face folder (config.json, "
+            "FROM=%s is a folder without config.json; set a Hugging Face folder (config.json, "
             "model.safetensors)",
             in->from);
     }
@@ -226,14 +227,13 @@ enum status import_main(const struct conf *conf)
                         .ignores_tensors = conf_i64(conf, CONF_IGNORE_TENSORS) != 0,
                         .seed = (uint64_t)conf_i64(conf, CONF_SEED)};
     if (!*in.from)
-        return FAIL(
-            ST_BAD_SETTING,
-            "what should be imported? set FROM to a Hugging Face folder, a GGUF file or a model "
-            "file of llm.c");
+        return FAIL(ST_BAD_SETTING,
+                    "FROM is not set; set FROM to a Hugging Face folder, a GGUF file "
+                    "or a model file of llm.c");
     if (!*in.to)
         return FAIL(
             ST_BAD_SETTING,
-            "where should the checkpoint go? set TO to a folder, later the run's CHECKPOINT_DIR");
+            "TO is not set; set TO to a folder for the checkpoint, later the run's CHECKPOINT_DIR");
     enum status st = import_model(&in, conf);
     memory_check_log_peak();
     weights_close(in.weights);

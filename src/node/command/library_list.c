@@ -75,7 +75,7 @@ void library_list_write(bool is_gpu, struct text *out)
         char about[LIBRARY_PATH_MAX + 32];
         const struct nccl_lib *nccl;
         library_dir(launcher_find(environ, "CONVOY_LIB_DIR"));
-        text_add(out, "NVIDIA libraries, opened when needed:\n");
+        text_add(out, "NVIDIA libraries, opened if needed:\n");
         add_driver(out);
         enum status st = dev_cuda_blas(about, sizeof(about));
         add_opened(out, "cublaslt", st, about);

@@ -74,11 +74,11 @@ static enum status plan_set(const struct conf *conf, struct planned *p)
         enum status st = FAIL(
             ST_BAD_SETTING, "does not fit: %s short%s of a %s%s; %s%s",
             text_format_bytes(over, sizeof over, (double)bytes), is_device ? " in the memory" : "",
-            is_device ? "GPU" : "node", stage, would.len > 0 ? "it fits with:" : "",
+            is_device ? "GPU" : "node", stage, would.len > 0 ? "settings that fit:" : "",
             would.len > 0
                 ? would.data + 1
                 : "no BATCH_SIZE, SEQ_LEN, RECOMPUTE, TP, CP, PP or SHARD makes it fit on "
-                  "these machines: use more of them, or ones with more memory");
+                  "these machines: use more machines, or machines with more memory");
         text_free(&would);
         return st;
     }
@@ -130,18 +130,19 @@ static enum status fail_search(const struct planned *p, const struct plan_search
     }
     int found = nodes_that_have(p, fixed, &job);
     if (found && p->job.follows_ranks)
-        text_format(batch, sizeof batch, " with GLOBAL_BATCH=%lld",
+        text_format(batch, sizeof batch, " GLOBAL_BATCH=%lld",
                     (long long)job.config.step.global_samples);
     if (found)
         return FAIL(ST_BAD_SETTING,
-                    "no mesh of %d devices has room for %s with GLOBAL_BATCH=%lld; a mesh of "
-                    "N_NODES=%d has%s",
+                    "no mesh of %d devices has room for %s with GLOBAL_BATCH=%lld; it fits with "
+                    "N_NODES=%d%s",
                     p->job.at.ranks, s->dims.name, (long long)s->global_samples, found, batch);
     return FAIL(ST_BAD_SETTING,
-                "no mesh of %d devices has room for %s with GLOBAL_BATCH=%lld, nor of more%s; "
+                "no mesh of %d devices has room for %s with GLOBAL_BATCH=%lld, nor a mesh of more "
+                "devices%s; "
                 "lower SEQ_LEN, change GLOBAL_BATCH, or use devices with more memory",
                 p->job.at.ranks, s->dims.name, (long long)s->global_samples,
-                p->cluster.nodes > 0 ? " that the cluster has" : "");
+                p->cluster.nodes > 0 ? " of the cluster" : "");
 }
 
 static enum status plan_auto(const struct conf *conf, struct planned *p)

@@ -40,7 +40,7 @@ enum status tokenize_main(const struct conf *conf)
     struct tokenizer *tokenizer;
     if (data[0] == '\0' || strcmp(data, FEED_SYNTHETIC) == 0)
         return FAIL(ST_BAD_SETTING,
-                    "what should be tokenised? set DATA to a text file, a folder or a glob%s",
+                    "DATA has no text to tokenise; set DATA to a text file, a folder or a glob%s",
                     data[0] != '\0' ? "; DATA=synthetic has no text" : "");
     TRY(tokenizer_source_open(conf, NULL, &tokenizer));
     process_note_signals(false);

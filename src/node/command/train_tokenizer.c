@@ -190,7 +190,7 @@ static enum status check_settings(const struct conf *conf, uint32_t *vocab)
     const int64_t wish = conf_i64(conf, CONF_VOCAB);
     if (data[0] == '\0' || strcmp(data, FEED_SYNTHETIC) == 0)
         return FAIL(ST_BAD_SETTING,
-                    "DATA names no text to make a tokenizer of; set DATA to a text file, a folder "
+                    "DATA has no text to make a tokenizer from; set DATA to a text file, a folder "
                     "or a glob%s",
                     data[0] != '\0' ? "; DATA=synthetic has no text" : "");
     if (wish != 0 && (wish < VOCAB_LEAST || wish > BPE_VOCAB_MAX))
@@ -206,10 +206,11 @@ static enum status check_settings(const struct conf *conf, uint32_t *vocab)
                     "OUT is not set; set OUT to the folder to write, for example OUT=my-tokenizer");
     TRY(file_join(path, sizeof path, folder, "tokenizer.json"));
     if (file_bytes(path) >= 0)
-        return FAIL(ST_BAD_SETTING,
-                    "OUT=%s has a tokenizer.json already; give another folder, or remove it "
-                    "if no model needs it",
-                    folder);
+        return FAIL(
+            ST_BAD_SETTING,
+            "OUT=%s has a tokenizer.json already; set another folder, or remove the file if "
+            "no model needs it",
+            folder);
     return ST_OK;
 }
 
@@ -248,9 +249,10 @@ enum status train_tokenizer_main(const struct conf *conf)
         int64_t bytes, tokens;
         bpe_train_size(train, &bytes, &tokens);
         if (bpe_train_tokens(train) + 1 < vocab)
-            LOG_WARN("VOCAB=%u: after %u tokens no pair of tokens occurs twice in the text; train "
-                     "with VOCAB=%u, or use more text",
-                     vocab, bpe_train_tokens(train) + 1, bpe_train_tokens(train) + 1);
+            LOG_WARN(
+                "VOCAB=%u: with %u tokens no pair of tokens occurs twice in the text; train with "
+                "VOCAB=%u, or use more text",
+                vocab, bpe_train_tokens(train) + 1, bpe_train_tokens(train) + 1);
         log_console("%s  %u tokens  %.2f bytes of the text a token  %.1f s", folder,
                     bpe_train_tokens(train) + 1, (double)bytes / (double)(tokens > 0 ? tokens : 1),
                     (double)(clock_ms() - began_ms) / 1e3);

@@ -33,11 +33,11 @@ struct verify {
 static enum status read_ledger(const char *dir, struct verify *v)
 {
     if (!file_is_dir(dir))
-        return FAIL(ST_NO_INPUT, "%s is not a folder; give a run's CHECKPOINT_DIR", dir);
+        return FAIL(ST_NO_INPUT, "%s is not a folder; name a run's CHECKPOINT_DIR", dir);
     TRY(file_join(v->path, sizeof v->path, dir, LEDGER_NAME));
     if (!file_exists(v->path))
         return FAIL(ST_NO_INPUT,
-                    "%s has no " LEDGER_NAME "; give the CHECKPOINT_DIR of a run that a version "
+                    "%s has no " LEDGER_NAME "; name the CHECKPOINT_DIR of a run that a version "
                     "with a ledger of samples has written",
                     dir);
     const enum status st = ledger_audit(v->path, &v->audit);
@@ -77,8 +77,8 @@ static enum status read_checkpoint(void *arg, int64_t step, const struct ckpt *c
     if (now.weights == was->weights && now.state == was->state)
         return ST_OK;
     text_format(changed, sizeof changed,
-                "checkpoint %s has weights %016" PRIx64 ", and %016" PRIx64
-                " were written: its files come from another run, or were changed",
+                "checkpoint %s has weights %016" PRIx64 ", but %016" PRIx64
+                " were written: its files belong to another run, or were changed",
                 ckpt_path(ckpt), now.weights, was->weights);
     damage_list_add(&v->damage, was->step, changed);
     return ST_OK;
@@ -105,8 +105,7 @@ static void show_epochs(struct text *t, const struct verify *v)
         return;
     if (a->reordered > 0)
         text_add(t,
-                 "epochs      not known: after step %" PRId64
-                 " samples have another order, or none "
+                 "epochs      unknown: after step %" PRId64 " samples have another order, or none "
                  "is recorded (DATA, SEQ_LEN, SEED, SHUFFLE, PACK_DOCUMENTS)\n",
                  a->reordered);
     if (a->epoch == 0 || a->sample > 0) /* the ledger begins in the middle of the run */
@@ -232,12 +231,12 @@ static enum status verify_run(const char *dir, bool as_json, struct verify *v)
         text_format(v->problem, sizeof v->problem, "%s: %s", v->path, a->problem);
     else if (v->step > a->last)
         text_format(v->problem, sizeof v->problem,
-                    "%s ends with step %" PRId64 ", and there is a checkpoint of step %" PRId64,
+                    "%s ends with step %" PRId64 ", but there is a checkpoint of step %" PRId64,
                     v->path, a->last, v->step);
     else if (v->step == a->last && v->samples != a->end)
         text_format(v->problem, sizeof v->problem,
-                    "%s: sample %" PRId64 " follows step %" PRId64 ", but sample %" PRId64
-                    " in the checkpoint",
+                    "%s: sample %" PRId64 " follows step %" PRId64
+                    ", but in the checkpoint it is sample %" PRId64,
                     v->path, a->end, v->step, v->samples);
     else
         text_copy(v->problem, sizeof v->problem, v->damage.first);

@@ -29,7 +29,7 @@ static enum status open_server(const struct conf *conf, const char *token, struc
     };
     if (port == 0)
         return FAIL(ST_BAD_SETTING,
-                    "STATUS_PORT=0 (%s) turns the page off, but `view` serves a page; set a port",
+                    "STATUS_PORT=0 (%s) means no page, but view shows one; set a port",
                     conf_source(conf, CONF_STATUS_PORT));
     enum status st = serve_open(&config, out);
     if (st == ST_OK || conf_is_set(conf, CONF_STATUS_PORT))
@@ -42,7 +42,7 @@ static enum status open_server(const struct conf *conf, const char *token, struc
         return st;
     }
     status_clear();
-    LOG_INFO("port %d is in use, so the page uses another one; STATUS_PORT sets it", port);
+    LOG_INFO("port %d is in use, so the page gets another port; STATUS_PORT sets it", port);
     return ST_OK;
 }
 

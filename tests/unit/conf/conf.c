@@ -138,7 +138,7 @@ TEST(values_are_strict)
         GOOD("CUDA_GRAPH=off", CUDA_GRAPH, "off"),
         BAD("CUDA_GRAPH=on", "is not known, did you mean off; allowed: auto, off"),
         BAD("COMPRESS=fp8", "is not known; allowed: none, bf16, int8"),
-        BAD("RUN_NAME=a/b", "RUN_NAME=a/b (argument) begins with a dot or holds a slash"),
+        BAD("RUN_NAME=a/b", "RUN_NAME=a/b (argument) begins with a dot or contains a slash"),
         BAD("TP=0", "TP=0 (argument) is out of range; allowed: 1 to 64 workers"),
         GOOD("TP=2", TP, "2"), /* the number of workers is not known yet */
         BAD("TP=65", "out of range; allowed: 1 to 64 workers"),
@@ -151,9 +151,9 @@ TEST(values_are_strict)
         GOOD("RECOMPUTE=block:12", RECOMPUTE, "block:12"),
         GOOD("RECOMPUTE=light:1024", RECOMPUTE, "light:1024"),
         BAD("RECOMPUTE=none:1", "allowed: none, light[:N], attention[:N], block[:N], auto; N: 1 "),
-        BAD("RECOMPUTE=auto:1", "takes no number behind the colon"),
-        BAD("RECOMPUTE=none:3", "RECOMPUTE=none:3 (argument) takes no number behind the colon"),
-        BAD("RECOMPUTE=block:0", "RECOMPUTE=block:0 (argument) has no allowed number behind"),
+        BAD("RECOMPUTE=auto:1", "allows no number after the colon"),
+        BAD("RECOMPUTE=none:3", "RECOMPUTE=none:3 (argument) allows no number after the colon"),
+        BAD("RECOMPUTE=block:0", "RECOMPUTE=block:0 (argument) has no allowed number after"),
         BAD("RECOMPUTE=block:1025", "has no allowed number"),
         BAD("RECOMPUTE=block:", "has no allowed number"),
         BAD("RECOMPUTE=block:1:2", "has no allowed number"),
@@ -258,19 +258,19 @@ TEST(faults_are_parsed)
             "is not of the form KIND@step=N; allowed: kill@step=N, stall@step=N, nan@step=N"),
         BAD("FAULT=kill@", "not of the form"),
         BAD("FAULT=kill@check", "not of the form"),
-        BAD("FAULT=flip@check:rank=x", "names no rank"),
-        BAD("FAULT=flip@checks", "names no rank"),
-        BAD("FAULT=@step=1", "names no failure"),
-        BAD("FAULT=kil@step=1", "names no failure"),
-        BAD("FAULT=kill@step=", "has no step"),
-        BAD("FAULT=kill@step=0", "has no step"),
-        BAD("FAULT=kill@step=-1", "has no step"),
-        BAD("FAULT=kill@step=1x", "has no step"),
-        BAD("FAULT=kill@step=99999999999999999999999999999999999999999999", "has no step"),
-        BAD("FAULT=kill@step=1:rank=1", "names a rank that this run does not have"),
-        BAD("FAULT=kill@step=1:rank=0:x", "names no rank"),
-        BAD("FAULT=kill@step=1:rank=-1", "names no rank"),
-        BAD("FAULT=kill@step=1:", "names no rank"),
+        BAD("FAULT=flip@check:rank=x", "of a rank"),
+        BAD("FAULT=flip@checks", "of a rank"),
+        BAD("FAULT=@step=1", "is not a failure"),
+        BAD("FAULT=kil@step=1", "is not a failure"),
+        BAD("FAULT=kill@step=", "of a step"),
+        BAD("FAULT=kill@step=0", "of a step"),
+        BAD("FAULT=kill@step=-1", "of a step"),
+        BAD("FAULT=kill@step=1x", "of a step"),
+        BAD("FAULT=kill@step=99999999999999999999999999999999999999999999", "of a step"),
+        BAD("FAULT=kill@step=1:rank=1", "is for a rank that does not exist"),
+        BAD("FAULT=kill@step=1:rank=0:x", "of a rank"),
+        BAD("FAULT=kill@step=1:rank=-1", "of a rank"),
+        BAD("FAULT=kill@step=1:", "of a rank"),
     };
     RUN(trials);
     struct conf *conf = NULL;
@@ -281,7 +281,7 @@ TEST(faults_are_parsed)
     conf_close(conf);
     words[0] = "FAULT=enospc@step=1:rank=1"; /* it would strike nobody */
     assert_int_equal(open_words(words, (const char *[]){NULL}, &conf), ST_BAD_SETTING);
-    assert_non_null(strstr(status_message(), "rank 0 alone writes checkpoints"));
+    assert_non_null(strstr(status_message(), "only rank 0 writes checkpoints"));
     words[0] = "FAULT=enospc@step=1:rank=0";
     assert_int_equal(open_words(words, (const char *[]){NULL}, &conf), ST_OK);
     conf_close(conf);
@@ -321,13 +321,13 @@ TEST(hosts_are_kept_without_brackets)
         {CONF_MASTER_ADDR, "MASTER_ADDR=head:1234", NULL, "belongs in MASTER_PORT"},
         {CONF_MASTER_ADDR, "MASTER_ADDR=[::1]:1234", NULL, "belongs in MASTER_PORT"},
         {CONF_STATUS_ADDR, "STATUS_ADDR=0.0.0.0:80", NULL, "belongs in STATUS_PORT"},
-        {CONF_DATA_ADDR, "DATA_ADDR=10.0.0.1:5", NULL, "has a port, and the system chooses that"},
-        {CONF_MASTER_ADDR, "MASTER_ADDR=[::1", NULL, "is no IPv6 address"},
-        {CONF_MASTER_ADDR, "MASTER_ADDR=::1]", NULL, "is no IPv6 address"},
-        {CONF_MASTER_ADDR, "MASTER_ADDR=[]", NULL, "is no IPv6 address"},
-        {CONF_MASTER_ADDR, "MASTER_ADDR=[", NULL, "is no IPv6 address"},
-        {CONF_MASTER_ADDR, "MASTER_ADDR=[10.0.0.1]", NULL, "is no IPv6 address"},
-        {CONF_MASTER_ADDR, "MASTER_ADDR=1:2:3", NULL, "is no IPv6 address"},
+        {CONF_DATA_ADDR, "DATA_ADDR=10.0.0.1:5", NULL, "has a port, but the system"},
+        {CONF_MASTER_ADDR, "MASTER_ADDR=[::1", NULL, "is not an IPv6 address"},
+        {CONF_MASTER_ADDR, "MASTER_ADDR=::1]", NULL, "is not an IPv6 address"},
+        {CONF_MASTER_ADDR, "MASTER_ADDR=[]", NULL, "is not an IPv6 address"},
+        {CONF_MASTER_ADDR, "MASTER_ADDR=[", NULL, "is not an IPv6 address"},
+        {CONF_MASTER_ADDR, "MASTER_ADDR=[10.0.0.1]", NULL, "is not an IPv6 address"},
+        {CONF_MASTER_ADDR, "MASTER_ADDR=1:2:3", NULL, "is not an IPv6 address"},
         {CONF_MASTER_ADDR, "MASTER_ADDR=http://head", NULL, "is neither a name nor an address"},
         {CONF_MASTER_ADDR, "MASTER_ADDR=a b", NULL, "is neither a name nor an address"},
     };
@@ -344,7 +344,7 @@ TEST(unknown_arguments_are_refused)
         USAGE("BATCHSIZE=8",
               "argument BATCHSIZE=8: no setting has this name; did you mean BATCH_SIZE?"),
         USAGE("batch_size=8", "did you mean BATCH_SIZE?"),
-        USAGE("--batch-size=8", "a setting is given as BATCH_SIZE=8"),
+        USAGE("--batch-size=8", "write a setting as BATCH_SIZE=8"),
         USAGE("N_NODE=2", "did you mean N_NODES?"),
         USAGE("JOB_TOKEM=0123456789abcdef",
               "argument JOB_TOKEM: no setting has this name; did you mean JOB_TOKEN?"),
@@ -361,7 +361,7 @@ TEST(unknown_arguments_are_refused)
         USAGE("=1", "no setting has this name"),
         USAGE("=", "no setting has this name"),
         USAGE("", "is not of the form NAME=VALUE"),
-        USAGE("BATCH_SIZE", "argument BATCH_SIZE: a setting is given as BATCH_SIZE=VALUE"),
+        USAGE("BATCH_SIZE", "argument BATCH_SIZE: write a setting as BATCH_SIZE=VALUE"),
         USAGE("BATCH_SIZE =8", "did you mean BATCH_SIZE?"),
         USAGE("A\x1b]0;x\x07=1", "A?]0;x?=1"),
     };

@@ -233,15 +233,15 @@ TEST(idle_settings_are_told)
     static const struct {
         const char *words[4], *sentence; /* "": nothing is said */
     } trials[] = {
-        {{"MOMENTUM=0.9"}, "MOMENTUM=0.9 (argument) does nothing with OPTIMIZER=adamw"},
+        {{"MOMENTUM=0.9"}, "MOMENTUM=0.9 (argument) has no effect with OPTIMIZER=adamw"},
         {{"MOMENTUM=0.9", "OPTIMIZER=sgd"}, ""},
         {{"MOMENTUM=0"}, ""},
-        {{"BETA1=0.8", "OPTIMIZER=sgd"}, "BETA1=0.8 (argument) does nothing with OPTIMIZER=sgd"},
+        {{"BETA1=0.8", "OPTIMIZER=sgd"}, "BETA1=0.8 (argument) has no effect with OPTIMIZER=sgd"},
         {{"BETA1=0.8"}, ""},
         {{"EPS=1e-6", "OPTIMIZER=sgd"}, "EPS=1e-6"},
         {{"OPTIMIZER=sgd"}, ""},
         {{"MIN_LR=1e-5", "LR_SCHEDULE=constant"},
-         "MIN_LR=1e-5 (argument) does nothing with LR_SCHEDULE=constant"},
+         "MIN_LR=1e-5 (argument) has no effect with LR_SCHEDULE=constant"},
         {{"MIN_LR=1e-5", "LR_SCHEDULE=linear"}, ""},
     };
     char out[4096];

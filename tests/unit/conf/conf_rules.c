@@ -115,10 +115,12 @@ TEST(relations)
         {{"BATCH_SIZE=4", "GLOBAL_BATCH=24", "N_GPU_EACH_NODE=3", "N_NODES=2"}, ST_OK, ""},
         {{"BATCH_SIZE=4", "GLOBAL_BATCH=12", "N_GPU_EACH_NODE=2"},
          ST_BAD_SETTING,
-         "GLOBAL_BATCH=12 (argument) is not a multiple of BATCH_SIZE=4 (argument); times 2 "
-         "workers, 8:"},
+         "GLOBAL_BATCH=12 (argument) is not a multiple of 2 workers x BATCH_SIZE=4 (argument); a "
+         "step has whole micro-batches: set a multiple of 8"},
         {{"FAULT=kill@step=1:rank=1", "N_GPU_EACH_NODE=2"}, ST_OK, ""},
-        {{"FAULT=kill@step=1:rank=2", "N_GPU_EACH_NODE=2"}, ST_BAD_SETTING, "its ranks are 0 to 1"},
+        {{"FAULT=kill@step=1:rank=2", "N_GPU_EACH_NODE=2"},
+         ST_BAD_SETTING,
+         "this run has ranks 0 to 1"},
         {{"OPTIMIZER=sgd", "MOMENTUM=0.9"}, ST_OK, ""},
         {{"OPTIMIZER=muon"}, ST_OK, ""},
         {{"DETERMINISTIC=0"}, ST_OK, ""},
@@ -135,9 +137,9 @@ TEST(relations)
         {{"TP=2", "N_NODES=2", "N_GPU_EACH_NODE=1"},
          ST_BAD_SETTING,
          "TP=2 (argument) does not divide N_GPU_EACH_NODE=1 (argument); a group would exchange "
-         "activations over the network; choose a TP that does, or set TP_ACROSS_NODES=1"},
+         "activations over the network; set a TP that divides it, or TP_ACROSS_NODES=1"},
         {{"TP=2", "N_NODES=2", "TP_ACROSS_NODES=1"}, ST_OK, ""},
-        {{"TP=2", "N_NODES=2", "N_GPU_EACH_NODE=3"}, ST_BAD_SETTING, "set TP_ACROSS_NODES=1"},
+        {{"TP=2", "N_NODES=2", "N_GPU_EACH_NODE=3"}, ST_BAD_SETTING, "or TP_ACROSS_NODES=1"},
         {{"TP=2", "N_GPU_EACH_NODE=2", "TASK=qa"}, ST_OK, ""},
         {{"TP=2"}, ST_OK, ""}, /* until the GPUs are counted */
         {{"TP=2", "N_GPU_EACH_NODE=1"},
@@ -150,7 +152,7 @@ TEST(relations)
          " set N_GPU_EACH_NODE=4"},
         {{"PP=2", "N_GPU_EACH_NODE=2", "FAULT=kill@step=1:rank=2"},
          ST_BAD_SETTING,
-         "its ranks are 0 to 1"},
+         "this run has ranks 0 to 1"},
         {{"CP=2", "N_GPU_EACH_NODE=2", "TASK=qa"}, ST_OK, ""},
         {{"CP=2", "N_NODES=2", "SHARD=full"}, ST_OK, ""},
         {{"CP=2", "TP=2", "PP=2", "N_GPU_EACH_NODE=8"}, ST_OK, ""},
@@ -169,11 +171,13 @@ TEST(relations)
          "N_GPU_EACH_NODE=1); set N_GPU_EACH_NODE=2"},
         {{"CP=2", "N_GPU_EACH_NODE=4", "BATCH_SIZE=4", "GLOBAL_BATCH=12"},
          ST_BAD_SETTING,
-         "times 2 groups of workers, 8: a step is a whole number of micro-batches of each"},
+         "GLOBAL_BATCH=12 (argument) is not a multiple of 2 groups of workers x BATCH_SIZE=4 "
+         "(argument); a step has whole micro-batches: set a multiple of 8"},
         {{"TP=2", "N_GPU_EACH_NODE=4", "BATCH_SIZE=4", "GLOBAL_BATCH=8"}, ST_OK, ""},
         {{"TP=2", "N_GPU_EACH_NODE=4", "BATCH_SIZE=4", "GLOBAL_BATCH=12"},
          ST_BAD_SETTING,
-         "times 2 groups of workers, 8: a step is a whole number of micro-batches of each"},
+         "GLOBAL_BATCH=12 (argument) is not a multiple of 2 groups of workers x BATCH_SIZE=4 "
+         "(argument); a step has whole micro-batches: set a multiple of 8"},
     };
     for (size_t i = 0; i < sizeof trials / sizeof trials[0]; i++) {
         struct conf *conf = NULL;
@@ -198,7 +202,7 @@ TEST(sources_are_named)
     assert_int_equal(conf_open(0, NULL, launcher, &conf), ST_BAD_SETTING);
     assert_non_null(strstr(status_message(),
                            "NODE_ID=3 (JOB_COMPLETION_INDEX) must be below N_NODES=1 (default)"));
-    assert_non_null(strstr(status_message(), "set NODE_ID=0 N_NODES=1 to use this one alone"));
+    assert_non_null(strstr(status_message(), "set NODE_ID=0 N_NODES=1 to use only this node"));
     char *mixed[] = {"EMBED=100", NULL};
     assert_int_equal(conf_open(1, (char *[]){"HEADS=3"}, mixed, &conf), ST_BAD_SETTING);
     assert_non_null(
@@ -219,7 +223,7 @@ TEST(workers_found_are_called_that)
     assert_string_equal(conf_source(conf, CONF_N_GPU_EACH_NODE), "GPUs found");
     assert_false(conf_is_set(conf, CONF_N_GPU_EACH_NODE));
     assert_int_equal(conf_set_workers(conf, 4, none), ST_BAD_SETTING);
-    assert_non_null(strstr(status_message(), "times 4 workers, 16"));
+    assert_non_null(strstr(status_message(), "set a multiple of 16"));
     assert_int_equal(conf_set_workers(conf, 2, id), ST_BAD_SETTING);
     assert_non_null(strstr(status_message(), "NCCL_COMM_ID"));
     conf_close(conf);
@@ -315,11 +319,11 @@ TEST(workers_found_are_divided)
     assert_non_null(strstr(status_message(), "job's 1 worker"));
     assert_string_equal(conf_source(conf, CONF_N_GPU_EACH_NODE), "default");
     assert_int_equal(conf_set_workers(conf, 4, none), ST_BAD_SETTING);
-    assert_non_null(strstr(status_message(), "its ranks are 0 to 3"));
+    assert_non_null(strstr(status_message(), "this run has ranks 0 to 3"));
     assert_int_equal(conf_set_workers(conf, 8, none), ST_OK);
     assert_int_equal(conf_data_ranks(conf), 2);
     assert_int_equal(conf_set_workers(conf, 16, none), ST_BAD_SETTING);
-    assert_non_null(strstr(status_message(), "times 4 groups of workers, 8"));
+    assert_non_null(strstr(status_message(), "4 groups of workers x BATCH_SIZE=2"));
     conf_close(conf);
 }
 

@@ -55,6 +55,7 @@ TEST(forms_name_every_row)
     for (const char *line = help.data, *end; (end = strchr(line, '\n')) != NULL; line = end + 1)
         assert_true(end - line <= 100);
     assert_null(strchr(help.data, '\033'));
+    assert_null(strstr(help.data, "…\n")); /* no text is cut */
     struct text bold = {0};
     conf_write_help(&bold, true);
     assert_non_null(strstr(bold.data, "\033[1m"));

@@ -236,8 +236,8 @@ static void add_topics(struct text *out)
     text_add(out, " settings exit-codes man bash zsh fish");
 }
 
-/* add_takers — appends the commands whose arguments contain a word: DIR or URL. */
-static void add_takers(struct text *out, const struct help_command *commands, int n,
+/* add_commands_with — appends the commands whose arguments contain a word: DIR or URL. */
+static void add_commands_with(struct text *out, const struct help_command *commands, int n,
                        const char *what, const char *between)
 {
     const char *next = "";

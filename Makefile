@@ -202,7 +202,7 @@ help:
 	@echo 'make ptx        the CUDA kernels compiled to PTX by clang 22, which needs nvcc, too: a second reader of their code'
 	@echo 'make install [PREFIX=/usr/local] [DESTDIR=]   program, man page, completion for bash, zsh, fish; make uninstall'
 	@echo 'make dist       build/dist: source archive, list of what is inside (SPDX), SHA256SUMS; make deb adds a Debian package'
-	@echo 'make docs       write docs/settings.md and docs/exit-codes.md'
+	@echo 'make docs       write docs/settings.md, docs/exit-codes.md and docs/status.md'
 	@echo 'make plan-scorecard [SHOW=15]   write docs/plan-scorecard.md: what the planner says beside published measurements'
 	@echo 'make picture    assets/status-page.png, of a run of a minute in a browser'
 	@echo 'make clean'
@@ -417,6 +417,7 @@ kubelet: $(BUILD)/convoy
 docs: $(BUILD)/convoy
 	$< help settings-markdown >docs/settings.md
 	$< help exit-codes-markdown >docs/exit-codes.md
+	$< help status-markdown >docs/status.md
 
 # The planner beside published measurements: writes docs/plan-scorecard.md. SHOW=15: lists the rows with larger errors, in percent.
 # plan-scorecard-fit prints the figures of clusters and machines that fit the rows marked so (docs/plan-scorecard.md).

@@ -17,9 +17,12 @@
 #include "base/program.h"
 #include "base/text.h"
 #include "base/version.h"
+#include "check/report/report.h"
 #include "conf/conf.h"
 #include "conf/launcher.h"
 #include "plan/plan_cluster.h"
+#include "serve/metrics.h"
+#include "serve/report.h"
 #include "serve/status_client.h"
 #include "node/command.h"
 #include "node/process/crash.h"
@@ -186,7 +189,8 @@ static void write_settings(struct text *out, bool is_bold)
     text_add(out, "\nOMP_NUM_THREADS limits the number of threads.\n");
 }
 
-/* write_exit_codes_markdown — writes docs/exit-codes.md, for `make docs`. */
+/* write_…_markdown — docs/exit-codes.md, docs/settings.md and docs/status.md; `make docs` writes
+ * them. */
 static void write_exit_codes_markdown(struct text *out)
 {
     text_add(out,
@@ -226,8 +230,21 @@ static void write_settings_markdown(struct text *out)
     conf_write_pairs_markdown(out);
 }
 
-/* write_generated — writes the manual page or a shell's completion. Returns false if topic is
- * neither. */
+static void write_status_markdown(struct text *out)
+{
+    struct text check = {0};
+    text_add(out, "# Status and metrics\n\n"
+                  "`make docs` writes this page from the code of the answers; tests compare them. "
+                  "[observability.md](observability.md#members-and-metrics) explains it.\n\n"
+                  "## Members of `/status`\n\n");
+    report_write_markdown(out);
+    text_add(out, "\n## Metrics of `/metrics`\n\n");
+    check_prometheus_example(&check);
+    metrics_write_markdown(check.data, out);
+    text_free(&check);
+}
+
+/* write_generated — the man page or a shell's completion; false: topic is neither. */
 static bool write_generated(const char *topic, struct text *out)
 {
     struct help_command list[COMMANDS_N];
@@ -257,6 +274,8 @@ static enum status run_help(const struct call *call)
                      status_name((enum status)st), status_text((enum status)st));
     } else if (strcmp(topic, "settings-markdown") == 0)
         write_settings_markdown(&out);
+    else if (strcmp(topic, "status-markdown") == 0)
+        write_status_markdown(&out);
     else if (strcmp(topic, "hooks-markdown") == 0)
         conf_write_hooks_markdown(&out);
     else if (strcmp(topic, "exit-codes-markdown") == 0)

@@ -1,5 +1,5 @@
-/* rank_stats — each kind of number in rank_stats.def in C: its field in a struct, its initial
- * value, its value in a metric. Must not know where the numbers are kept. */
+/* rank_stats — each kind of number in rank_stats.def in C: its field in a struct and its
+ * initial value. Must not know where the numbers are kept. */
 #ifndef CONVOY_BASE_RANK_STATS_H
 #define CONVOY_BASE_RANK_STATS_H
 
@@ -27,11 +27,5 @@
 
 static inline double rank_stats_count(int64_t value) { return value >= 0 ? (double)value : NAN; }
 static inline double rank_stats_remaining(double value) { return value >= 0 ? value : NAN; }
-
-/* RANK_STATS_METRIC_kind — the value in the metric's unit; NAN: unknown. */
-#define RANK_STATS_METRIC_COUNT(value) rank_stats_count(value)
-#define RANK_STATS_METRIC_NUMBER(value) (value)
-#define RANK_STATS_METRIC_MS(value) ((value) / 1000)
-#define RANK_STATS_METRIC_REMAINING(value) rank_stats_remaining(value)
 
 #endif

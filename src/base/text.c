@@ -621,6 +621,15 @@ void text_add(struct text *t, const char *fmt, ...)
     va_end(args);
 }
 
+void text_add_label(struct text *t, const char *name, const char *value)
+{
+    text_add(t, "%s%s=\"", t->len > 0 && t->data[t->len - 1] == '{' ? "" : ",", name);
+    for (; *value != 0; value++)
+        text_add(t, "%s%c", *value == '\\' || *value == '"' ? "\\" : "",
+                 *value >= 0x20 && *value < 0x7F ? *value : '?');
+    text_add(t, "\"");
+}
+
 void text_free(struct text *t)
 {
     free(t->data);

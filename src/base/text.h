@@ -116,6 +116,9 @@ struct text {
 };
 void text_add(struct text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void text_add_bytes(struct text *t, const void *bytes, size_t n);
+/* text_add_label — appends name="value" as a label of a Prometheus metric, after a comma unless it
+ * is the first one. \ and " are escaped; characters other than printable ASCII become '?'. */
+void text_add_label(struct text *t, const char *name, const char *value);
 void text_free(struct text *t); /* accepts a zeroed struct, and a second call */
 
 #endif

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "base/quantile.h"
 #include "base/text.h"
 
@@ -33,6 +34,27 @@ const struct board_peer_copy *view_peer_copy(const struct view *view)
     return posted != NULL && posted->step >= 0 ? posted : &view->node.peer_copy;
 }
 
+/* A worker that has not published. */
+static const struct board_worker unknown = {
+    .model = {"", "", "", -1, -1, -1, -1, -1, -1, -1, -1, -1},
+    .checkpoint = {.step = -1, .failures = -1, .skipped = -1, .stall_ms = NAN, .save_ms = NAN},
+    .peer_copy = {.step = -1, .bytes = -1, .ms = NAN, .bytes_per_second = NAN},
+#define JOB_STAT(NAME, field, kind, ...) RANK_STATS_UNKNOWN_##kind(field)
+#define RANK_STAT JOB_STAT
+#include "base/rank_stats.def"
+};
+
+const struct board_worker *view_numbers(const struct view *view)
+{
+    return view->first_worker != NULL ? view->first_worker : &unknown;
+}
+
+const struct board_model *view_model(const struct view *view)
+{
+    const struct board_model *model = &view_numbers(view)->model;
+    return model->name[0] != 0 ? model : &unknown.model;
+}
+
 int64_t view_resume_step(const struct view *view)
 {
     return view->phase == BOARD_PHASE_RECOVERING ? view->node.resume_step : -1;
@@ -57,21 +79,16 @@ void view_copy(struct view *out, const struct board *board, int64_t now_ms, int6
     if (out->node.limit_ms > 0 && out->node.limit_ms + VIEW_EXTRA_MS > hang_ms)
         hang_ms = out->node.limit_ms + VIEW_EXTRA_MS; /* longer steps allow a longer silence */
     for (int i = 0; i < out->workers_n; i++) {
-        out->workers[i].has_gpu = board_gpu_copy(board, i, &out->workers[i].gpu);
-        out->workers[i].has_call =
-            board_call_copy(board, i, &out->workers[i].call) && out->workers[i].call.call[0];
+        struct view_worker *worker = &out->workers[i];
+        const struct board_worker *post = &worker->post;
+        worker->has_gpu = board_gpu_copy(board, i, &worker->gpu);
+        worker->has_call = board_call_copy(board, i, &worker->call) && worker->call.call[0];
         int64_t beat_ms = board_heartbeat_ms(board, i);
-        out->workers[i].beat_age_ms = beat_ms <= 0 ? -1 : now_ms > beat_ms ? now_ms - beat_ms : 0;
-        out->workers[i].has_posted = board_worker_copy(board, i, &out->workers[i].post);
-        out->workers[i].is_hung = out->workers[i].has_posted &&
-                                  (out->workers[i].post.phase == BOARD_PHASE_CHECKING ||
-                                   out->workers[i].post.phase == BOARD_PHASE_LOADING ||
-                                   out->workers[i].post.phase == BOARD_PHASE_TRAINING ||
-                                   out->workers[i].post.phase == BOARD_PHASE_EVALUATING ||
-                                   out->workers[i].post.phase == BOARD_PHASE_CHECKPOINTING) &&
-                                  out->workers[i].beat_age_ms > hang_ms;
-        const struct board_worker *post = &out->workers[i].post;
-        if (out->workers[i].has_posted &&
+        worker->beat_age_ms = beat_ms <= 0 ? -1 : now_ms > beat_ms ? now_ms - beat_ms : 0;
+        worker->has_posted = board_worker_copy(board, i, &worker->post);
+        worker->is_hung = worker->has_posted && post->phase >= BOARD_PHASE_CHECKING &&
+                          post->phase <= BOARD_PHASE_CHECKPOINTING && worker->beat_age_ms > hang_ms;
+        if (worker->has_posted &&
             (out->first_worker == NULL || post->rank < out->first_worker->rank))
             out->first_worker = post;
     }
@@ -112,21 +129,20 @@ static const char *end_state(const struct view *view, const char *state, bool ha
 static void own_peer(const struct view *view, int i, struct view_peer *out)
 {
     const struct view_worker *worker = &view->workers[i];
-    const struct board_worker *post = worker->has_posted ? &worker->post : NULL;
+    const struct board_worker *post = worker->has_posted ? &worker->post : &unknown;
     *out = (struct view_peer){
-#define RANK_STAT(NAME, field, kind, ...) RANK_STATS_UNKNOWN_##kind(field)
+#define RANK_STAT(NAME, field, ...) .field = post->field,
 #include "base/rank_stats.def"
         .rank = view_rank(view, i),
         .node = view->node.node_id,
         .heard_age_ms = -1,
         .call_age_ms = -1,
     };
-#define RANK_STAT(NAME, field, ...) out->field = post != NULL ? post->field : out->field;
-#include "base/rank_stats.def"
-    text_copy(out->device, sizeof(out->device), post != NULL ? post->device : view->node.device);
+    text_copy(out->device, sizeof(out->device),
+              worker->has_posted ? post->device : view->node.device);
     text_copy(out->state, sizeof(out->state),
               worker->is_hung ? "hung"
-                              : board_phase_text(post != NULL ? post->phase : view->phase));
+                              : board_phase_text(worker->has_posted ? post->phase : view->phase));
     out->gpu = worker->has_gpu ? &worker->gpu : NULL;
     if (worker->has_gpu && worker->gpu.memory_used >= 0)
         out->memory_bytes = worker->gpu.memory_used;
@@ -218,4 +234,43 @@ bool view_is_ready(const struct view *view, char *reason, int reason_cap)
         text_format(reason, (size_t)reason_cap, "not training: %s",
                     view->is_stopping ? "stopping" : board_phase_text(view->phase));
     return false;
+}
+
+/* ---- numbers of /status and /metrics ---- */
+
+const struct view_stat_text view_stat_texts[VIEW_STATS_N] = {
+#define VIEW_STAT(NAME, key, kind, metric, value, help) {key, kind, metric, help},
+#include "serve/view_stats.def"
+};
+
+static double seconds(int64_t ms) { return ms >= 0 ? (double)ms / 1000 : NAN; }
+
+void view_stats(const struct view *view, double out[VIEW_STATS_N])
+{
+    const struct board_node *node = &view->node;
+    const struct board_worker *worker = view_numbers(view);
+    const struct board_checkpoint *now = &worker->checkpoint, *last = view_checkpoint(view);
+    const struct board_peer_copy *copy = view_peer_copy(view);
+    const double total = (double)worker->loading_total;
+    const int64_t since_ms = last != NULL ? view->wall_ms - last->wall_ms : -1;
+    const int64_t age_ms = last != NULL && since_ms < 0 ? 0 : since_ms; /* the clock was set back */
+    last = last != NULL ? last : &unknown.checkpoint;
+    copy = copy->step >= 0 && copy->bytes > 0 ? copy : &unknown.peer_copy;
+#define VIEW_STAT(NAME, key, kind, metric, value, help) out[VIEW_##NAME] = value;
+#include "serve/view_stats.def"
+}
+
+struct view *view_new_complete(void)
+{
+    static const struct view_node node = {.state = "joined"};
+    struct view *view = memory_new(1, sizeof *view);
+    view->phase = view->node.phase = BOARD_PHASE_FAILED;
+    view->node.n_nodes = 2;
+    view->workers_n = view->nodes_n = view->node.workers_n = 1;
+    view->node.error.code = 1;
+    view->workers[0].has_posted = view->workers[0].has_gpu = true;
+    view->first_worker = &view->workers[0].post;
+    view->nodes = &node;
+    view->door.is_there = true;
+    return view;
 }

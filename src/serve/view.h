@@ -99,6 +99,10 @@ int view_ranks(const struct view *view);
 void view_peer(const struct view *view, int i, struct view_peer *out);
 /* view_rank — returns the rank of a worker, also before the worker publishes. Public for tests. */
 int view_rank(const struct view *view, int worker_i);
+/* view_numbers — returns first_worker, or a worker whose numbers are all unknown. */
+const struct board_worker *view_numbers(const struct view *view);
+/* view_model — returns the model of that worker; before it is read, all numbers are unknown. */
+const struct board_model *view_model(const struct view *view);
 /* view_step_ms — returns the quantile q, in (0, 1], of the kept step times (nearest rank); q = 0:
  * the last step's time. NAN: no step yet. */
 double view_step_ms(const struct board_worker *worker, double q);
@@ -121,5 +125,21 @@ const struct board_error *view_error(const struct view *view); /* NULL: none */
  * and a restart because of /livez would only start it again. */
 bool view_is_live(const struct view *view, char *reason, int reason_cap);
 bool view_is_ready(const struct view *view, char *reason, int reason_cap);
+
+/* The rows of view_stats.def. */
+enum view_stat {
+#define VIEW_STAT(NAME, ...) VIEW_##NAME,
+#include "serve/view_stats.def"
+    VIEW_STATS_N
+};
+struct view_stat_text {
+    const char *key, *kind, *metric, *help;
+};
+extern const struct view_stat_text view_stat_texts[VIEW_STATS_N];
+/* view_stats — computes their values; NAN: unknown. */
+void view_stats(const struct view *view, double out[VIEW_STATS_N]);
+/* view_new_complete — for docs/status.md: returns a view of one rank, whose node is one of several
+ * and has failed. It has every member of /status and every metric. The caller frees it. */
+struct view *view_new_complete(void);
 
 #endif

@@ -10,8 +10,11 @@ wait_for 20 status_has '.phase == "training" and .checkpoint.step != null'
 ok "the address of the page is printed at the start" is "$(head -n 1 out)" "page $url/"
 ok "/status: 200 JSON" is "$(code $url/status) $(curl -s -o body -w '%{content_type}' $url/status)" "200 application/json"
 get /status >status.json
-ok "/status: every key of the contract" is "$(jq -r 'keys_unsorted|join(" ")' status.json | tr ' ' '\n' | sort | tr '\n' ' ')" \
-    "backend check checkpoint comparisons device device_note differences epoch error eta_seconds grad_norm loss lr mesh mfu model n_nodes node_id nodes outer_steps peer_copies phase progress_age_seconds ranks restarts run schema skipped_steps step step_ms steps tokens tokens_per_second uptime_seconds val_loss version "
+rows() { sed -n 's/^| `\([^`]*\)`.*/\1/p' "$root/docs/status.md" | sort; }
+members() { jq -r 'if .check == null then del(.check) else . end | del(.error) | paths(type != "object" and type != "array") |
+    map(if type == "number" then "[]" else "." + . end) | add[1:]' "$1" | sort -u; }
+ok "/status: every member has a row in docs/status.md" is "$(members status.json | comm -23 - <(rows))" ""
+ok "/status: each row of the top level has a member" is "$(rows | grep -vE '[.]|^convoy_' | comm -23 - <(members status.json))" ""
 ok "/status: model" is "$(jq -c '.model|[.layers,.heads,.embed,.context,.vocab,.task]' status.json)" '[2,2,32,32,64,"lm"]'
 ok "/status: parameters as counted by hand" is "$(jq .model.parameters status.json)" \
     $((64 * 32 + 32 * 32 + 2 * (12 * 32 * 32 + 13 * 32) + 2 * 32))
@@ -28,6 +31,7 @@ for path in livez healthz readyz; do
 done
 get /metrics >metrics.txt
 ok "/metrics: HELP and TYPE for each name" is "$(grep -c '^# HELP convoy_' metrics.txt)" "$(grep -c '^# TYPE convoy_' metrics.txt)"
+ok "/metrics: each has a row in docs/status.md" is "$(sed -n 's/^# TYPE \([^ ]*\).*/\1/p' metrics.txt | sort | comm -23 - <(rows))" ""
 ok "/metrics: nothing but convoy_ names" is "$(grep -v '^#' metrics.txt | grep -vc '^convoy_')" 0
 ok "unknown path: 404" is "$(code $url/nothing)" 404
 ok "other method: 405" is "$(code -X POST -d x=1 $url/status)" 405

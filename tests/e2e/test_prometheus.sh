@@ -81,9 +81,8 @@ ok "the one that failed still calls, with one alert" is "$(alerts_of "$failing")
 ok "of the one that is done there is no alert, pending or firing" is "$(alerts_of "$finishing")" ""
 kill -TERM "$watcher"
 
-grep -h '^# TYPE' metrics metrics2 metrics3 | cut -d' ' -f3 >types
-cat "$root/src/serve/metrics.c" "$root/src/base/rank_stats.def" | grep -oE '"gpu_[a-z_]+"' | sed 's/^"/convoy_/; s/"$//' >>types # these are there with a GPU only
-sort -u -o types types
+sed -n 's/^| `\(convoy_[^`]*\)`.*/\1/p' "$root/docs/status.md" | sort >types
+ok "each metric has a row in docs/status.md" is "$(grep -h '^# TYPE' metrics metrics2 metrics3 | cut -d' ' -f3 | sort -u | comm -23 - types)" ""
 
 # ---- all that is asked for exists ----
 asked() { grep -oE '\bconvoy_[a-z0-9_]+' | sort -u; }

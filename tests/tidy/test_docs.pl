@@ -20,6 +20,7 @@ sub generated {
     return $made eq slurp($page) ? () : "$page is not what `convoy help $topic` prints: run `make docs` and commit it";
 }
 test 'docs/settings.md is what the program prints', sub { return generated('docs/settings.md', 'settings-markdown') };
+test 'docs/status.md is what the program prints', sub { return generated('docs/status.md', 'status-markdown') };
 test 'docs/testing.md has the hooks as the program prints them', sub {
     my $made = `"$build/convoy" help hooks-markdown`;
     return $made =~ /^\| `FAULT` /m && index(slurp('docs/testing.md'), $made) >= 0

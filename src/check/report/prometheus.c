@@ -61,19 +61,6 @@ static void add_gauge(struct text *out, const char *name, const char *help, doub
     text_add(out, "convoy_check_%s %s\n", name, text_f64(isfinite(value) ? value : 0).text);
 }
 
-/* Appends a label. Escapes \ and "; characters other than printable ASCII become '?'. */
-static void add_label(struct text *out, const char *name, const char *value)
-{
-    text_add(out, "%s=\"", name);
-    for (; *value; value++) {
-        if (*value == '\\' || *value == '"')
-            text_add(out, "\\%c", *value);
-        else
-            text_add(out, "%c", *value >= 0x20 && *value < 0x7F ? *value : '?');
-    }
-    text_add(out, "\"");
-}
-
 static void add_index(struct text *out, const char *name, int value)
 {
     if (value >= 0)
@@ -83,20 +70,16 @@ static void add_index(struct text *out, const char *name, int value)
 static void add_labels(struct text *out, const struct check_hosts *hosts,
                        const struct check_row *row, bool has_unit)
 {
-    text_add(out, "{stage=\"%s\",", check_row_stage(row->stage));
-    add_label(out, "name", row->name);
-    text_add(out, ",node=\"%d\",", row->node);
-    add_label(out, "host", check_host_name(hosts, row->node));
-    if (row->subject[0]) {
-        text_add(out, ",");
-        add_label(out, "subject", row->subject);
-    }
+    text_add(out, "{stage=\"%s\"", check_row_stage(row->stage));
+    text_add_label(out, "name", row->name);
+    text_add(out, ",node=\"%d\"", row->node);
+    text_add_label(out, "host", check_host_name(hosts, row->node));
+    if (row->subject[0])
+        text_add_label(out, "subject", row->subject);
     add_index(out, "peer", row->peer);
     add_index(out, "rank", row->rank);
-    if (has_unit && row->unit[0]) {
-        text_add(out, ",");
-        add_label(out, "unit", row->unit);
-    }
+    if (has_unit && row->unit[0])
+        text_add_label(out, "unit", row->unit);
     text_add(out, "}");
 }
 
@@ -147,7 +130,7 @@ static void add_measured(struct text *out, const struct check_hosts *hosts, cons
             (last && !is_other && compare_points(last, row[i]) == 0))
             continue;
         if (!last)
-            add_head(out, name, "Value that a row measured.");
+            add_head(out, name, "Measured value of a row.");
         last = row[i];
         text_add(out, "convoy_check_%s", name);
         add_labels(out, hosts, row[i], is_other);
@@ -195,4 +178,17 @@ enum status check_prometheus_write(const struct check_rows *rows,
     free(row);
     check_host_free(&hosts);
     return check_report_end(out, "Prometheus");
+}
+
+void check_prometheus_example(struct text *out)
+{
+    struct check_rows rows = {0};
+    for (int u = 0; u < UNITS; u++) {
+        /* The name puts a row with a unit first: the page has the labels of the first row. */
+        struct check_row row = {.name = {units[u].base[0]}, .subject = "subject"};
+        text_copy(row.unit, sizeof row.unit, units[u].unit != NULL ? units[u].unit : "other");
+        check_row_add(&rows, &row);
+    }
+    check_prometheus_write(&rows, &(struct check_report_about){0}, out);
+    check_row_free(&rows);
 }

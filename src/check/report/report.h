@@ -48,6 +48,8 @@ void check_report_row(const struct check_row *row, bool is_short, struct text *o
  * of node_exporter. */
 enum status check_prometheus_write(const struct check_rows *rows,
                                    const struct check_report_about *about, struct text *out);
+/* check_prometheus_example — for docs/status.md: writes all of these gauges with all labels. */
+void check_prometheus_example(struct text *out);
 
 /* For the formats only: numbers of rows by verdict. */
 struct check_report_counts {

@@ -214,6 +214,44 @@ TEST(known_numbers)
     text_free(&t);
 }
 
+static int count_of(const char *text, const char *word)
+{
+    int n = 0;
+    for (const char *at = text; (at = strstr(at, word)) != NULL; at++)
+        n++;
+    return n;
+}
+
+/* docs/status.md has a row for each metric, and each row has a metric. */
+TEST(every_metric_has_a_row)
+{
+    static const struct board_gpu zero;
+    static const struct view_node node = {.state = "joined"};
+    char mark[160];
+    int heads_n = 0;
+    worker = (struct board_worker){.step = 1};
+    gpu = &zero;
+    struct text t = metrics(1), page = {0};
+    gpu = NULL;
+    text_free(&t);
+    view.nodes = &node;
+    view.nodes_n = 1;
+    view.node.phase = BOARD_PHASE_DONE;
+    metrics_write(&view, &t);
+    metrics_write_markdown(view.check_metrics, &page);
+    for (const char *at = t.data; (at = strstr(at, "\n# TYPE ")) != NULL; heads_n++) {
+        at += strlen("\n# TYPE ");
+        const int name_n = (int)strcspn(at, " "), type_n = (int)strcspn(at + name_n + 1, "\n");
+        text_format(mark, sizeof mark, "\n| `%.*s` | %.*s |", name_n, at, type_n, at + name_n + 1);
+        if (strstr(page.data, mark) == NULL)
+            fail_msg("no '%s' in docs/status.md", mark + 1);
+    }
+    assert_int_equal(heads_n, count_of(page.data, "\n| `convoy_"));
+    assert_non_null(strstr(page.data, "| `convoy_rank_step` | gauge | `rank` | Steps done"));
+    text_free(&t);
+    text_free(&page);
+}
+
 /* This node's machine, or every node's on node 0. */
 TEST(machines)
 {
@@ -264,14 +302,6 @@ TEST(many_ranks_stay_small)
     assert_true(t.len < 40000);
     assert_true(check_syntax(t.data) > 320);
     text_free(&t);
-}
-
-static int count_of(const char *text, const char *word)
-{
-    int n = 0;
-    for (const char *at = text; (at = strstr(at, word)) != NULL; at++)
-        n++;
-    return n;
 }
 
 /* Each sample has the label, and what comes behind it is as without. */

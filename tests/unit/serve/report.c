@@ -1,8 +1,9 @@
-/* report — every field of GET /status, by name and type, known and unknown. */
+/* report — every member of GET /status, by name and type, known and unknown. */
 #include "harness.h"
 
 #include "base/board.h"
 #include "base/json.h"
+#include "check/check_result.h"
 #include "serve/report.h"
 
 static struct view view;
@@ -109,119 +110,138 @@ static char kind(const cJSON *item)
                                   : 'b';
 }
 
-/* The whole contract: path, kind when all is known, kind when nothing is. */
-static const struct {
-    const char *path, *known, *unknown;
-} fields[] = {
-    {"schema", "n", "n"},
-    {"version", "s", "0"},
-    {"run", "s", "0"},
-    {"phase", "s", "s"},
-    {"node_id", "n", "n"},
-    {"n_nodes", "n", "n"},
-    {"backend", "s", "0"},
-    {"device", "s", "0"},
-    {"device_note", "s", "0"},
-    {"model", "o", "o"},
-    {"model.name", "s", "0"},
-    {"model.layers", "n", "0"},
-    {"model.heads", "n", "0"},
-    {"model.embed", "n", "0"},
-    {"model.context", "n", "0"},
-    {"model.vocab", "n", "0"},
-    {"model.kv_heads", "n", "0"},
-    {"model.head_dim", "n", "0"},
-    {"model.ffn", "n", "0"},
-    {"model.arch", "s", "0"},
-    {"model.parameters", "n", "0"},
-    {"model.task", "s", "0"},
-    {"mesh", "o", "o"},
-    {"mesh.data", "n", "n"},
-    {"mesh.shard", "n", "n"},
-    {"mesh.tensor", "n", "n"},
-    {"mesh.context", "n", "n"},
-    {"mesh.pipeline", "n", "n"},
-    {"mesh.links", "o", "o"},
-    {"mesh.links.data", "0", "0"},
-    {"mesh.links.tensor", "0", "0"},
-    {"mesh.links.context", "0", "0"},
-    {"mesh.links.pipeline", "0", "0"},
-    {"step", "n", "0"},
-    {"steps", "n", "0"},
-    {"epoch", "n", "0"},
-    {"loss", "n", "0"},
-    {"val_loss", "n", "0"},
-    {"lr", "n", "0"},
-    {"grad_norm", "n", "0"},
-    {"tokens", "n", "0"},
-    {"tokens_per_second", "n", "0"},
-    {"step_ms", "o", "o"},
-    {"step_ms.last", "n", "0"},
-    {"step_ms.p50", "n", "0"},
-    {"step_ms.p95", "n", "0"},
-    {"outer_steps", "n", "0"},
-    {"skipped_steps", "n", "0"},
-    {"comparisons", "n", "0"},
-    {"differences", "n", "0"},
-    {"mfu", "n", "0"},
-    {"eta_seconds", "n", "0"},
-    {"uptime_seconds", "n", "0"},
-    {"progress_age_seconds", "n", "0"},
-    {"restarts", "n", "n"},
-    {"checkpoint", "o", "o"},
-    {"checkpoint.step", "n", "0"},
-    {"checkpoint.path", "s", "0"},
-    {"checkpoint.age_seconds", "n", "0"},
-    {"checkpoint.stall_seconds", "n", "0"},
-    {"checkpoint.save_seconds", "n", "0"},
-    {"checkpoint.failures", "n", "0"},
-    {"checkpoint.skipped", "n", "0"},
-    {"checkpoint.error", "s", "0"},
-    {"peer_copies", "o", "o"},
-    {"peer_copies.step", "n", "0"},
-    {"peer_copies.bytes", "n", "0"},
-    {"peer_copies.seconds", "n", "0"},
-    {"peer_copies.bytes_per_second", "n", "0"},
-    {"ranks", "a", "a"},
-    {"ranks.0.rank", "n", "?"},
-    {"ranks.0.node", "n", "?"},
-    {"ranks.0.mesh", "o", "?"},
-    {"ranks.0.mesh.data", "n", "?"},
-    {"ranks.0.mesh.tensor", "n", "?"},
-    {"ranks.0.mesh.context", "n", "?"},
-    {"ranks.0.mesh.pipeline", "n", "?"},
-    {"ranks.0.device", "s", "?"},
-    {"ranks.0.state", "s", "?"},
-    {"ranks.0.step", "n", "?"},
-    {"ranks.0.compute_ms", "n", "?"},
-    {"ranks.0.comm_ms", "n", "?"},
-    {"ranks.0.wait_ms", "n", "?"},
-    {"ranks.0.sent_bytes", "n", "?"},
-    {"ranks.0.memory_bytes", "n", "?"},
-    {"nodes", "a", "a"},
-    {"nodes.0.node_id", "n", "n"},
-    {"nodes.0.address", "s", "s"},
-    {"nodes.0.state", "s", "s"},
-    {"nodes.0.heartbeat_age_seconds", "n", "n"},
-    {"check", "0", "0"},
-    {"error", "0", "0"},
-};
+/* The rows of docs/status.md, and what answers had for them. */
+static struct row {
+    char path[64], type[24];
+    bool may_be_null, was_null, was_set;
+} rows[256];
+static int rows_n;
 
-TEST(every_field_has_its_kind)
+/* "| `path` | type | meaning | null |" */
+static void read_rows(void)
 {
-    fill_worker();
-    cJSON *known = report(true, true), *unknown = report(false, false);
-    for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
-        char k = kind(at(known, fields[i].path)), u = kind(at(unknown, fields[i].path));
-        if (k != fields[i].known[0] || u != fields[i].unknown[0])
-            print_message("# %s: %c %c\n", fields[i].path, k, u);
-        assert_int_equal(k, fields[i].known[0]);
-        assert_int_equal(u, fields[i].unknown[0]);
+    struct text t = {0};
+    report_write_markdown(&t);
+    rows_n = 0;
+    for (char *rest = t.data, *line; (line = strsep(&rest, "\n")) != NULL;) {
+        struct row *row = &rows[rows_n];
+        *row = (struct row){.may_be_null = !text_ends(line, " |  |")};
+        rows_n += sscanf(line, "| `%63[^`]` | %23[^|]", row->path, row->type) == 2;
+        assert_true(rows_n < 256);
     }
-    assert_int_equal(cJSON_GetArraySize(known), 36); /* and nothing else */
-    assert_int_equal(cJSON_GetArraySize(unknown), 36);
-    cJSON_Delete(known);
-    cJSON_Delete(unknown);
+    text_free(&t);
+}
+
+/* Compares the members of an answer with their rows. */
+static void check_members(const cJSON *object, const char *prefix)
+{
+    const cJSON *item, *element;
+    char path[64], below[70];
+    cJSON_ArrayForEach(item, object)
+    {
+        int i = 0;
+        const char is = kind(item);
+        text_format(path, sizeof path, "%s%s", prefix, item->string);
+        text_format(below, sizeof below, "%s%s.", path, is == 'a' ? "[]" : "");
+        if (is == 'o')
+            check_members(item, below);
+        if (is == 'a')
+            cJSON_ArrayForEach(element, item) check_members(element, below);
+        /* Objects and arrays have no rows; these two are null without members. */
+        if (strchr("oa", is) != NULL || strcmp(path, "check") == 0 || strcmp(path, "error") == 0)
+            continue;
+        while (i < rows_n && strcmp(rows[i].path, path) != 0)
+            i++;
+        if (i == rows_n)
+            fail_msg("docs/status.md has no row of %s", path);
+        const char *type = rows[i].type;
+        const char expected = text_starts(type, "text")   ? 's'
+                              : text_starts(type, "bool") ? 'b'
+                                                          : 'n';
+        if (is == '0' ? !rows[i].may_be_null : is != expected)
+            fail_msg("%s is %c, its row has %s", path, is, type);
+        rows[i].was_null = rows[i].was_null || is == '0';
+        rows[i].was_set = rows[i].was_set || is != '0';
+    }
+}
+
+static void check_answer(void)
+{
+    struct text t = {0};
+    cJSON *root = NULL;
+    report_write(&view, &t);
+    assert_int_equal(json_parse(t.data, t.len, "report", &root), ST_OK);
+    check_members(root, "");
+    cJSON_Delete(root);
+    text_free(&t);
+}
+
+/* Sets the results of a check with one failing row about `node`. */
+static void set_check(int node, double value, struct text *json)
+{
+    struct check_result result = {.is_whole = true};
+    struct check_row row = check_row_found(CHECK_STAGE_PAIRS, CHECK_POINT_LATENCY, node, "link",
+                                           CHECK_VERDICT_FAIL, "slow");
+    row.peer = node;
+    row.value = value;
+    check_row_add(&result.rows, &row);
+    text_free(json);
+    check_result_json(&result, json);
+    check_result_free(&result);
+    view.check_json = json->data;
+}
+
+/* Each member has a row with its type, and is null only if the row says so; each row has a
+ * member. */
+TEST(every_member_has_a_row)
+{
+    static const struct board_gpu unread = {
+#define GPU_STAT(field, kind, ...) RANK_STATS_UNKNOWN_##kind(field)
+#include "base/rank_stats.def"
+    };
+    static struct view_peer peer = {
+#define RANK_STAT(NAME, field, kind, ...) RANK_STATS_UNKNOWN_##kind(field)
+#include "base/rank_stats.def"
+        .state = "unknown", .heard_age_ms = 5};
+    static const struct view_node joined = {.address = "10.0.0.1", .state = "joined"};
+    const struct view_node awaited = {
+        .state = "awaited", .heartbeat_age_seconds = NAN, .machine = machine_stats_unknown()};
+    struct text check = {0};
+    read_rows();
+    /* all is known */
+    fill_worker();
+    text_copy(worker.links.data, sizeof worker.links.data, "shm");
+    text_copy(worker.links.tensor, sizeof worker.links.tensor, "shm");
+    text_copy(worker.links.context, sizeof worker.links.context, "tcp");
+    text_copy(worker.links.pipeline, sizeof worker.links.pipeline, "tcp");
+    worker.error.code = 75;
+    text_copy(worker.error.message, sizeof worker.error.message, "lost");
+    cJSON_Delete(report(true, true));
+    view.phase = BOARD_PHASE_RECOVERING;
+    view.node.n_nodes = 2;
+    view.nodes = &joined;
+    view.peers = &peer;
+    view.nodes_n = view.peers_n = 1;
+    view.door.is_there = true;
+    view.workers[0].has_gpu = view.workers[0].has_call = true;
+    text_copy(view.workers[0].call.call, sizeof view.workers[0].call.call, "barrier");
+    set_check(0, 1, &check);
+    check_answer();
+    /* nothing is known */
+    view.first_worker = NULL;
+    view.node.run[0] = view.node.backend[0] = 0;
+    view.node.mesh_shard = view.node.resume_step = -1;
+    view.nodes = &awaited;
+    view.workers[0] = (struct view_worker){.beat_age_ms = -1, .has_gpu = true, .gpu = unread};
+    set_check(-1, NAN, &check);
+    check_answer();
+    view.check_json = NULL;
+    check_answer();
+    text_free(&check);
+    for (int i = 0; i < rows_n; i++)
+        if (!rows[i].was_set || rows[i].was_null != rows[i].may_be_null)
+            fail_msg("%s: set %d, null %d", rows[i].path, rows[i].was_set, rows[i].was_null);
+    assert_true(rows_n > 100);
 }
 
 TEST(values_are_right)
@@ -272,56 +292,18 @@ TEST(values_are_right)
 
 TEST(not_a_number_is_null)
 {
-    worker = (struct board_worker){.phase = BOARD_PHASE_TRAINING,
-                                   .step = -1,
-                                   .steps = -1,
-                                   .epoch = -1,
-                                   .tokens = -1,
-                                   .memory_bytes = -1,
-                                   .loss = NAN,
-                                   .val_loss = INFINITY,
-                                   .lr = -INFINITY,
-                                   .grad_norm = NAN,
-                                   .tokens_per_second = NAN,
-                                   .mfu = NAN,
-                                   .eta_seconds = NAN,
-                                   .compute_ms = NAN,
-                                   .comm_ms = NAN,
-                                   .wait_ms = NAN,
-                                   .sent_bytes = -1,
-                                   .outer_steps = -1,
-                                   .skipped_steps = -1,
-                                   .comparisons = -1,
-                                   .differences = -1,
-                                   .checkpoint = {.step = -1}};
+    worker = (struct board_worker){
+#define JOB_STAT(NAME, field, kind, ...) RANK_STATS_UNKNOWN_##kind(field)
+#define RANK_STAT JOB_STAT
+#include "base/rank_stats.def"
+        .checkpoint = {.step = -1}};
+    worker.val_loss = INFINITY;
+    worker.lr = -INFINITY;
     cJSON *root = report(true, true);
-    static const char *const nulls[] = {"step",
-                                        "steps",
-                                        "epoch",
-                                        "tokens",
-                                        "loss",
-                                        "val_loss",
-                                        "lr",
-                                        "grad_norm",
-                                        "mfu",
-                                        "eta_seconds",
-                                        "tokens_per_second",
-                                        "step_ms.last",
-                                        "step_ms.p50",
-                                        "step_ms.p95",
-                                        "checkpoint.step",
-                                        "ranks.0.compute_ms",
-                                        "ranks.0.comm_ms",
-                                        "ranks.0.wait_ms",
-                                        "ranks.0.sent_bytes",
-                                        "outer_steps",
-                                        "skipped_steps",
-                                        "comparisons",
-                                        "differences",
-                                        "ranks.0.memory_bytes",
-                                        "ranks.0.step",
-                                        "model.name",
-                                        "model.layers"};
+    static const char *const nulls[] = {
+        "step",       "loss",         "val_loss",           "lr",
+        "mfu",        "eta_seconds",  "step_ms.last",       "checkpoint.step",
+        "model.name", "model.layers", "ranks.0.compute_ms", "ranks.0.sent_bytes"};
     for (size_t i = 0; i < sizeof(nulls) / sizeof(nulls[0]); i++)
         assert_int_equal(kind(at(root, nulls[i])), '0');
     cJSON_Delete(root);

@@ -36,6 +36,7 @@ static const struct source sources[] = {
     {LAUNCHER_NODE_ID, "OMPI_COMM_WORLD_RANK", true},
     {LAUNCHER_N_NODES, "PET_NNODES", false},
     {LAUNCHER_N_NODES, "NNODES", false},
+    {LAUNCHER_N_NODES, "GROUP_WORLD_SIZE", false},
     {LAUNCHER_N_NODES, "LWS_GROUP_SIZE", false},
     {LAUNCHER_N_NODES, "SKYPILOT_NUM_NODES", false},
     {LAUNCHER_N_NODES, "SLURM_STEP_NUM_NODES", false},

@@ -258,6 +258,12 @@ fetched:
 tokenizers:
 	BUILD=$(BUILD) SAN=$(SAN) TEXTS=$(or $(TEXTS),100000) prove --timer --verbose tests/tokenizers/test_tokenizers.sh --exec ''
 
+# 2,000 drawn conversations for each chat template, also for those that the package trl ships.
+.PHONY: chat-ids
+chat-ids:
+	@.ci/extras $(BUILD) --wheels $(BUILD)/trl trl==1.16.0
+	BUILD=$(BUILD) SAN=$(SAN) CONVERSATIONS=2000 TEMPLATES=$(BUILD)/trl/trl/chat_templates prove --timer --verbose tests/chat/test_chat_ids.sh --exec ''
+
 # Models out to transformers and in from it, of every architecture. The first time it fetches PyTorch: 3 GB. Not part of the suite.
 TRANSFORMERS ?= 4.57.6 5.23.0
 .PHONY: transformers-check

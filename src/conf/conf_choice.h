@@ -9,7 +9,9 @@
 #define CONVOY_CONF_CONF_CHOICE_H
 
 /* clang-format off */
-#define CONF_TASK_LIST(X) X(TASK, LM, "lm") X(TASK, QA, "qa")
+#define CONF_TASK_LIST(X) X(TASK, LM, "lm") X(TASK, QA, "qa") X(TASK, CHAT, "chat")
+#define CONF_LOSS_ON_LIST(X) \
+    X(LOSS_ON, ASSISTANT, "assistant") X(LOSS_ON, LAST, "last") X(LOSS_ON, ALL, "all")
 #define CONF_ACTIVATION_LIST(X) \
     X(ACTIVATION, MODEL, "model") X(ACTIVATION, GELU, "gelu") X(ACTIVATION, RELU2, "relu2")
 #define CONF_POSITIONS_LIST(X) \

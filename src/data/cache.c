@@ -67,6 +67,11 @@ static struct shard_key stat_key(const struct encode_config *config, const struc
         tokenizer_identity(config->tokenizer, rules + 2);
     if (rules[2] != 0 || rules[3] != 0 || config->id_bytes == 4)
         sum = XXH3_128bits(rules, sizeof rules);
+    if (config->chat != NULL) {
+        uint64_t more[4] = {sum.low64, sum.high64};
+        chat_identity(config->chat, more + 2);
+        sum = XXH3_128bits(more, sizeof more);
+    }
     for (int64_t i = 0; i < n; i++)
         sum = stat_add(sum, text + i);
     return (struct shard_key){{sum.low64, sum.high64}};

@@ -56,7 +56,8 @@ struct corpus {
     struct corpus_source *source;
     int64_t sources_n;
     int64_t tokens;
-    uint32_t end; /* id of the end of text */
+    uint32_t end;  /* id of the end of text */
+    uint32_t mark; /* bit of an id that is not part of it: CHAT_TRAINED with conversations, or 0 */
     struct corpus_vocab vocab;
     uint64_t fingerprint;
     struct shard_checker *checker; /* NULL: all files are checked */
@@ -125,6 +126,19 @@ static int64_t text_bytes_of(const struct data_file *files, int64_t n)
     return bytes;
 }
 
+static enum status check_chats(const struct data_file_list *files)
+{
+    for (int64_t i = 0; i < files->n; i++)
+        /* Node 0 sends its token files. */
+        if (files->item[i].kind != DATA_FILE_KIND_JSONL &&
+            files->item[i].kind != DATA_FILE_KIND_TOKENS)
+            return FAIL(ST_BAD_SETTING,
+                        "%s: TASK=chat reads conversations as JSON lines, .jsonl or .jsonl.zst, "
+                        "one a line; write a JSON list as lines with: jq -c '.[]' FILE",
+                        files->item[i].path);
+    return ST_OK;
+}
+
 static enum status find_files(const struct corpus_config *config, struct data_file_list *out)
 {
     const struct data_file_config from = {.data = config->data,
@@ -135,7 +149,7 @@ static enum status find_files(const struct corpus_config *config, struct data_fi
     struct data_file_list files;
     TRY(data_file_find(&from, &files));
     for (int64_t i = 0; i < files.n; i++)
-        if (files.item[i].kind == DATA_FILE_KIND_SQUAD) {
+        if (config->chat == NULL && files.item[i].kind == DATA_FILE_KIND_SQUAD) {
             const enum status st =
                 FAIL(ST_BAD_SETTING,
                      "%s: .json files are questions for TASK=qa; text for TASK=lm is "
@@ -144,8 +158,12 @@ static enum status find_files(const struct corpus_config *config, struct data_fi
             data_file_free(&files);
             return st;
         }
-    *out = files;
-    return ST_OK;
+    const enum status st = config->chat != NULL ? check_chats(&files) : ST_OK;
+    if (st == ST_OK)
+        *out = files;
+    else
+        data_file_free(&files);
+    return st;
 }
 
 /* Progress over several sources as one. */
@@ -181,9 +199,10 @@ static enum status check_beginning(const struct corpus_source *source,
 {
     const int64_t tokens = source->shard.info.tokens;
     const struct corpus_vocab vocab = vocab_of(config);
+    const uint32_t mark = config->chat != NULL ? CHAT_TRAINED : 0;
     for (int64_t i = 0; i < tokens && i < SAMPLE_IDS; i++)
-        if (shard_id(&source->shard, i) >= vocab.ids)
-            return id_refused(source->path, i, shard_id(&source->shard, i), &vocab);
+        if ((shard_id(&source->shard, i) & ~mark) >= vocab.ids)
+            return id_refused(source->path, i, shard_id(&source->shard, i) & ~mark, &vocab);
     return ST_OK;
 }
 
@@ -195,12 +214,19 @@ static enum status source_open(struct corpus_source *source, const struct data_f
     source->path = files[0].path;
     if (files[0].kind == DATA_FILE_KIND_TOKENS) {
         TRY(shard_open(source->path, &source->shard));
+        if (config->chat != NULL &&
+            (source->shard.info.records == 0 || source->shard.info.id_bytes != 4))
+            return FAIL(ST_BAD_SETTING,
+                        "%s is a token file, which does not record what is an answer; TASK=chat "
+                        "reads conversations as JSON lines",
+                        source->path);
     } else if (files[0].kind == DATA_FILE_KIND_MEGATRON) {
         TRY(source_open_megatron(source, files));
     } else {
         const struct encode_config encode = {
             .tokenizer = config->tokenizer,
-            .id_bytes = shard_width(config->vocab),
+            .chat = config->chat,
+            .id_bytes = config->chat != NULL ? 4 : shard_width(config->vocab),
             .bytes_total = text_bytes_of(files, n),
             .progress = config->progress != NULL ? corpus_progress_run : NULL,
             .progress_arg = progress};
@@ -280,7 +306,8 @@ static enum status join_sources(struct corpus *corpus, const struct corpus_confi
     int64_t at = 0;
     for (int64_t i = 0; i < corpus->sources_n; i++) {
         struct corpus_source *source = corpus->source + i;
-        if (i > 0 && shard_id(&source[-1].shard, source[-1].shard.info.tokens - 1) != corpus->end &&
+        if (i > 0 && corpus->mark == 0 &&
+            shard_id(&source[-1].shard, source[-1].shard.info.tokens - 1) != corpus->end &&
             shard_id(&source->shard, 0) != corpus->end) {
             if (config->vocab <= corpus->end) {
                 const char *path = source->path;
@@ -356,6 +383,7 @@ enum status corpus_open(const struct corpus_config *config, struct corpus **out)
     enum status st;
     struct corpus *corpus = memory_new(1, sizeof *corpus);
     corpus->end = end_of(config);
+    corpus->mark = config->chat != NULL ? CHAT_TRAINED : 0;
     corpus->vocab = vocab_of(config);
     TRY_OR(find_files(config, &corpus->files), out_close);
     TRY_OR(sources_open(corpus, config), out_close);
@@ -464,7 +492,7 @@ enum status corpus_read(const struct corpus *corpus, int64_t first, int64_t n, i
                       stop = end < source_end ? end : source_end;
         for (; at < stop; at++) {
             const uint32_t id = shard_id(&source->shard, at - source->first);
-            if (id >= corpus->vocab.ids)
+            if ((id & ~corpus->mark) >= corpus->vocab.ids)
                 return id_refused(source->path, at - source->first, id, &corpus->vocab);
             out[at - first] = (int32_t)id;
         }
@@ -481,8 +509,8 @@ enum status corpus_read(const struct corpus *corpus, int64_t first, int64_t n, i
 /* Returns the beginning of the document of a record or file whose first id is at `first`. */
 static int64_t begin_of(const struct corpus *corpus, int64_t first)
 {
-    if (first == 0)
-        return 0;
+    if (first == 0 || corpus->mark != 0)
+        return first; /* conversations lie side by side */
     const struct corpus_source *source = source_of(corpus, first - 1);
     const int64_t i = first - 1 - source->first;
     const bool is_end =

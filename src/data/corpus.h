@@ -24,6 +24,8 @@ struct corpus_config {
     int64_t vocab;
     const struct tokenizer *tokenizer; /* tokenizer of texts; borrowed; NULL: GPT-2's */
     const char *model; /* a model without its own tokenizer (tokenizer_gpt2_check); NULL: none */
+    const struct chat
+        *chat;         /* DATA are conversations, with marked ids (chat.h); NULL: they are not */
     bool is_text_only; /* corpus_visit: files of ids are refused */
     bool (*progress)(void *arg, int64_t bytes_done, int64_t bytes_total);
     void *progress_arg;
@@ -33,7 +35,7 @@ enum status corpus_open(const struct corpus_config *config, struct corpus **out)
 void corpus_close(struct corpus *corpus);
 int64_t corpus_tokens(const struct corpus *corpus);
 /* Copies n ids from position first; both ends lie within the corpus. Fails ST_BAD_DATA: an id is
- * not in the vocabulary, or a token file is damaged. */
+ * not in the vocabulary, or a token file is damaged. Ids of conversations keep CHAT_TRAINED. */
 enum status corpus_read(const struct corpus *corpus, int64_t first, int64_t n, int32_t *out);
 /* Finds the first document that begins in [at, end); *out is `end` if none does.
  *

@@ -65,7 +65,7 @@ static enum status feed_set_separators(struct feed *feed, const struct feed_conf
     const uint32_t ids[2] = {tokenizer != NULL ? tokenizer_end(tokenizer) : TOKENIZER_GPT2_END,
                              tokenizer != NULL ? tokenizer_begin(tokenizer) : TOKENIZER_NONE};
     bool is_known = tokenizer != NULL || config->model == NULL,
-         is_needed = config->knows_documents || config->packs_documents;
+         is_needed = (config->knows_documents || config->packs_documents) && config->chat == NULL;
     for (int i = 0; i < 2; i++) {
         bool is_there = ids[i] != TOKENIZER_NONE && ids[i] < config->vocab;
         feed->separator[i] = is_needed && is_known && is_there ? (int64_t)ids[i] : -1;
@@ -91,6 +91,7 @@ static enum status feed_open_corpus(const struct feed *feed, struct feed_item *i
                                        .vocab = config->vocab,
                                        .tokenizer = config->tokenizer,
                                        .model = config->model,
+                                       .chat = config->chat,
                                        .progress = config->progress,
                                        .progress_arg = config->progress_arg};
     TRY(corpus_open(&from, &item->corpus));
@@ -100,7 +101,7 @@ static enum status feed_open_corpus(const struct feed *feed, struct feed_item *i
     const int64_t records = corpus_records(item->corpus);
     if (records > 0 && (config->knows_documents || config->packs_documents))
         item->fingerprint = XXH3_64bits_withSeed(&records, sizeof records, item->fingerprint);
-    if (item->tokens < config->seq_tokens + 1) {
+    if (config->chat == NULL && item->tokens < config->seq_tokens + 1) {
         /* A text of one token has no window with any SEQ_LEN. */
         const int64_t tokens = item->tokens, seq_tokens = config->seq_tokens;
         char lower[64] = "";
@@ -113,10 +114,14 @@ static enum status feed_open_corpus(const struct feed *feed, struct feed_item *i
                     data, (long long)tokens, tokens == 1 ? "" : "s", (long long)seq_tokens,
                     (long long)seq_tokens + 1, lower);
     }
-    if (!config->packs_documents)
+    if (!config->packs_documents && config->chat == NULL)
         return ST_OK;
     const struct pack_config pack = {.seq_tokens = config->seq_tokens,
                                      .separator = {feed->separator[0], feed->separator[1]},
+                                     .is_chat = config->chat != NULL,
+                                     .is_single = !config->packs_documents,
+                                     .trains_all = config->trains_all,
+                                     .allows_cut = config->allows_cut,
                                      .progress = config->progress,
                                      .progress_arg = config->progress_arg};
     TRY(pack_open(item->corpus, &pack, &item->pack));
@@ -201,9 +206,17 @@ static enum status feed_open_data(struct feed *feed, const struct feed_config *c
             struct pack_facts facts;
             size_t at = strlen(feed->name);
             pack_facts(feed->item[0].pack, &facts);
-            text_format(feed->name + at, sizeof feed->name - at,
-                        ", packed: %lld documents, %lld of them cut, %.1f %% full",
-                        (long long)facts.documents, (long long)facts.cut, 100 * facts.full);
+            if (config->chat != NULL)
+                text_format(
+                    feed->name + at, sizeof feed->name - at,
+                    ": %lld conversations, %lld cut, %lld without an answer left out, "
+                    "%.1f %% of their tokens trained, %.1f %% of positions filled",
+                    (long long)facts.documents, (long long)facts.cut, (long long)facts.left_out,
+                    100 * (double)facts.targets / (double)facts.positions, 100 * facts.full);
+            else
+                text_format(feed->name + at, sizeof feed->name - at,
+                            ", packed: %lld documents, %lld of them cut, %.1f %% full",
+                            (long long)facts.documents, (long long)facts.cut, 100 * facts.full);
         }
     }
     mix_free(&mix);

@@ -4,7 +4,7 @@
  *
  *   - LM: window w has the tokens [w·T, w·T+T); targets are the same, shifted by one. The last
  *     token is only a target.
- *   - LM with packs_documents: windows are the samples of pack.h instead.
+ *   - LM with packs_documents or conversations: windows are the samples of pack.h instead.
  *   - Documents of LM: records of JSON lines and Megatron files; in other data one begins at each
  *     separator, an end or a beginning of text (corpus_next_document). The end of text is the first
  *     token of a document, and the last target of the previous document.
@@ -45,6 +45,10 @@ struct feed_config {
     const char *model;    /* a model without its own tokenizer (tokenizer_gpt2_check); NULL: none */
     bool knows_documents; /* LM: fills feed_batch.first_key; needs a tokenizer with a separator */
     bool packs_documents; /* LM: samples of whole documents (pack.h); needs one, too */
+    /* LM: DATA are conversations; borrowed until feed_open returns; NULL: they are not */
+    const struct chat *chat;
+    bool trains_all; /* chat: all tokens may count in the loss */
+    bool allows_cut; /* chat: most conversations may have no answer within a sample */
     uint64_t seed;
     bool is_shuffled;
     /* progress while downloading and tokenising; NULL allowed. Returns false to stop (then

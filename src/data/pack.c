@@ -7,6 +7,7 @@
 
 #include "base/assert.h"
 #include "base/memory.h"
+#include "data/chat/chat.h"
 
 #define LEVELS 4 /* levels with 64 bits for each bit of the next level: 2^24 rooms */
 #define NONE (-1)
@@ -151,19 +152,23 @@ enum status pack_fit(const int32_t *tokens, int32_t n, int32_t seq_tokens, int32
     return st;
 }
 
+#define CHECKED_CONVERSATIONS 100
 #define READ_TOKENS 65536 /* between two reports of the progress */
 
 struct pack {
     const struct corpus *corpus;
     int64_t seq_tokens, corpus_tokens;
     int32_t padding; /* the id */
+    bool is_chat;
     /* chunks, grouped by their samples once the samples are computed */
     int64_t *first;
     int32_t *tokens;
     int32_t chunks_n, chunks_cap;
     int32_t *begin; /* (samples_n + 1) the first chunk of each sample */
     int32_t samples_n;
-    int64_t documents, cut;
+    int64_t documents, cut, left_out, targets;
+    int64_t checked, checked_targets; /* positions and targets of the first conversations */
+    int32_t *ids;                     /* (seq_tokens) of a conversation */
 };
 
 /* ---- chunks ---- */
@@ -194,16 +199,43 @@ static enum status grow_chunks(struct pack *pack)
     return ST_OK;
 }
 
+static enum status add_chunk(struct pack *pack, int64_t first, int64_t n)
+{
+    TRY(grow_chunks(pack));
+    pack->first[pack->chunks_n] = first;
+    pack->tokens[pack->chunks_n++] = (int32_t)n;
+    return ST_OK;
+}
+
+static bool is_target(int32_t id) { return ((uint32_t)id & CHAT_TRAINED) != 0; }
+
+/* Adds the tokens [first, end) of a conversation, as many as a sample has. */
+static enum status add_conversation(struct pack *pack, int64_t first, int64_t end)
+{
+    const int64_t n = end - first < pack->seq_tokens ? end - first : pack->seq_tokens;
+    int64_t targets = 0;
+    TRY(corpus_read(pack->corpus, first, n, pack->ids));
+    for (int64_t t = 1; t < n; t++)
+        targets += is_target(pack->ids[t]);
+    pack->targets += targets;
+    if (pack->documents <= CHECKED_CONVERSATIONS) {
+        pack->checked += n - 1;
+        pack->checked_targets += targets;
+    }
+    pack->left_out += targets == 0;
+    return targets > 0 ? add_chunk(pack, first, n) : ST_OK;
+}
+
 /* add_document — adds tokens [first, end). */
 static enum status add_document(struct pack *pack, int64_t first, int64_t end)
 {
     pack->documents++;
     pack->cut += end - first > pack->seq_tokens;
+    if (pack->is_chat)
+        return add_conversation(pack, first, end);
     for (int64_t n; first < end; first += n) {
-        TRY(grow_chunks(pack));
         n = end - first < pack->seq_tokens ? end - first : pack->seq_tokens;
-        pack->first[pack->chunks_n] = first;
-        pack->tokens[pack->chunks_n++] = (int32_t)n;
+        TRY(add_chunk(pack, first, n));
     }
     return ST_OK;
 }
@@ -241,6 +273,27 @@ static enum status group_chunks(struct pack *pack, const int32_t *sample)
 
 /* ---- life ---- */
 
+/* Refuses data in which the loss counts nothing, or nothing of most conversations. */
+static enum status check_targets(const struct pack *pack, const struct pack_config *config)
+{
+    const long long all = pack->documents, left_out = pack->left_out;
+    if (pack->chunks_n == 0)
+        return FAIL(ST_BAD_DATA,
+                    "none of %lld conversations has an answer within SEQ_LEN=%lld tokens; raise "
+                    "SEQ_LEN, or check the data with: convoy tokenize DATA=… SHOW=3",
+                    all, (long long)pack->seq_tokens);
+    if (pack->checked_targets == pack->checked && !config->trains_all)
+        return FAIL(ST_BAD_DATA,
+                    "every token of the first conversations counts in the loss, questions too; set "
+                    "LOSS_ON=all if that is meant, or labels of -100 where no loss counts");
+    if (2 * left_out > all && !config->allows_cut)
+        return FAIL(ST_BAD_DATA,
+                    "%lld of %lld conversations have no answer within SEQ_LEN=%lld tokens, so they "
+                    "would be left out; raise SEQ_LEN, or set ALLOW_CUT=1",
+                    left_out, all, (long long)pack->seq_tokens);
+    return ST_OK;
+}
+
 static enum status pack_documents(struct pack *pack, const struct pack_config *config)
 {
     /* A separator that is the last token of all begins no document: it has no target. */
@@ -259,11 +312,20 @@ static enum status pack_documents(struct pack *pack, const struct pack_config *c
     }
     if (begun < all - 1)
         TRY(add_document(pack, begun, all));
+    if (pack->is_chat)
+        TRY(check_targets(pack, config));
     int32_t *sample = malloc((size_t)pack->chunks_n * sizeof *sample);
     if (sample == NULL)
         return fail_memory(pack);
-    enum status st =
-        pack_fit(pack->tokens, pack->chunks_n, (int32_t)pack->seq_tokens, sample, &pack->samples_n);
+    enum status st = ST_OK;
+    if (config->is_single) {
+        pack->samples_n = pack->chunks_n;
+        for (int32_t i = 0; i < pack->chunks_n; i++)
+            sample[i] = i;
+    } else {
+        st = pack_fit(pack->tokens, pack->chunks_n, (int32_t)pack->seq_tokens, sample,
+                      &pack->samples_n);
+    }
     if (st == ST_OK)
         st = group_chunks(pack, sample);
     free(sample);
@@ -274,7 +336,8 @@ enum status pack_open(const struct corpus *corpus, const struct pack_config *con
                       struct pack **out)
 {
     const bool is_first = config->separator[0] >= 0;
-    ASSERTF(corpus_tokens(corpus) > 1 && (is_first || config->separator[1] >= 0),
+    ASSERTF(config->is_chat ||
+                (corpus_tokens(corpus) > 1 && (is_first || config->separator[1] >= 0)),
             "%lld tokens, separators %lld %lld", (long long)corpus_tokens(corpus),
             (long long)config->separator[0], (long long)config->separator[1]);
     struct pack *pack = memory_new(1, sizeof *pack);
@@ -282,6 +345,11 @@ enum status pack_open(const struct corpus *corpus, const struct pack_config *con
     pack->seq_tokens = config->seq_tokens;
     pack->corpus_tokens = corpus_tokens(corpus);
     pack->padding = (int32_t)config->separator[is_first ? 0 : 1];
+    if (pack->padding < 0)
+        pack->padding = 0; /* any id: no loss counts it, and no other token attends to it */
+    pack->is_chat = config->is_chat;
+    if (config->is_chat)
+        pack->ids = memory_new((size_t)config->seq_tokens, sizeof *pack->ids);
     enum status st = pack_documents(pack, config);
     if (st != ST_OK)
         pack_close(pack);
@@ -297,6 +365,7 @@ void pack_close(struct pack *pack)
     free(pack->first);
     free(pack->tokens);
     free(pack->begin);
+    free(pack->ids);
     free(pack);
 }
 
@@ -309,6 +378,9 @@ void pack_facts(const struct pack *pack, struct pack_facts *out)
         tokens += pack->tokens[i];
     *out = (struct pack_facts){.documents = pack->documents,
                                .cut = pack->cut,
+                               .left_out = pack->left_out,
+                               .targets = pack->targets,
+                               .positions = tokens,
                                .full = (double)tokens /
                                        ((double)pack->samples_n * (double)pack->seq_tokens)};
 }
@@ -321,6 +393,33 @@ static void fill_first_key(int32_t *first_key, int64_t at, int64_t n)
         first_key[t] = (int32_t)at;
 }
 
+/* Reads a conversation's n ids from `first` on, and the targets that are marked. */
+static enum status read_conversation(const struct pack *pack, int64_t first, int64_t n,
+                                     int32_t *tokens, int32_t *targets)
+{
+    TRY(corpus_read(pack->corpus, first, n, tokens));
+    for (int64_t t = 0; t < n; t++) {
+        const bool has_target = t + 1 < n && is_target(tokens[t + 1]);
+        targets[t] = has_target ? tokens[t + 1] & ~(int32_t)CHAT_TRAINED : -1;
+        tokens[t] &= ~(int32_t)CHAT_TRAINED;
+    }
+    return ST_OK;
+}
+
+static enum status read_document(const struct pack *pack, int64_t first, int64_t n, int32_t *tokens,
+                                 int32_t *targets)
+{
+    const int64_t known = first + n < pack->corpus_tokens ? n : n - 1;
+    if (pack->is_chat)
+        return read_conversation(pack, first, n, tokens, targets);
+    TRY(corpus_read(pack->corpus, first, n, tokens));
+    if (known > 0)
+        TRY(corpus_read(pack->corpus, first + 1, known, targets));
+    if (known < n)
+        targets[known] = -1;
+    return ST_OK;
+}
+
 enum status pack_read(const struct pack *pack, int64_t sample, int32_t *tokens, int32_t *targets,
                       int32_t *first_key)
 {
@@ -328,13 +427,8 @@ enum status pack_read(const struct pack *pack, int64_t sample, int32_t *tokens, 
             pack->samples_n);
     int64_t at = 0;
     for (int32_t i = pack->begin[sample]; i < pack->begin[sample + 1]; i++) {
-        const int64_t first = pack->first[i], n = pack->tokens[i],
-                      known = first + n < pack->corpus_tokens ? n : n - 1;
-        TRY(corpus_read(pack->corpus, first, n, tokens + at));
-        if (known > 0)
-            TRY(corpus_read(pack->corpus, first + 1, known, targets + at));
-        if (known < n)
-            targets[at + known] = -1;
+        const int64_t n = pack->tokens[i];
+        TRY(read_document(pack, pack->first[i], n, tokens + at, targets + at));
         fill_first_key(first_key, at, n);
         at += n;
     }

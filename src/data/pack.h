@@ -1,11 +1,14 @@
-/* pack — samples of whole documents (PACK_DOCUMENTS). A document is cut only if it is longer than a
- * sample; the rest of a sample is padding.
+/* pack — samples of whole documents (PACK_DOCUMENTS), or of conversations. A document is cut only
+ * if it is longer than a sample; the rest of a sample is padding.
  *
  *   - Documents are found by corpus_next_document, and one begins at the first token.
  *   - The last target of a document is the first token of the next. The last token of all has none.
  *   - Padding: the separator, with targets of -1, which losses ignore.
  *   - Within a sample documents have the order of the data; samples are ordered by their first
  *     documents. pack_fit chooses the documents of a sample.
+ *   - Conversations: targets are the ids with CHAT_TRAINED, within their own conversation. A
+ *     conversation longer than a sample loses its end, and is left out if no target is left. Each
+ *     is one sample, unless several are packed.
  *
  * It must not know epochs or batches. */
 #ifndef CONVOY_DATA_PACK_H
@@ -19,23 +22,30 @@
 
 struct pack_config {
     int64_t seq_tokens;
-    int64_t separator[2]; /* ids; -1: none; not both */
+    int64_t separator[2]; /* ids; -1: none; not both, except for conversations */
+    bool is_chat;         /* the documents are conversations */
+    bool is_single;       /* each conversation is a sample */
+    bool trains_all;      /* all tokens of conversations may be targets; else that is refused */
+    bool allows_cut;      /* most conversations may lose all targets; else that is refused */
     /* as in feed_config */
     bool (*progress)(void *arg, int64_t bytes_done, int64_t bytes_total);
     void *progress_arg;
 };
 
 struct pack_facts {
-    int64_t documents, cut; /* cut: documents longer than a sample */
-    double full;            /* share of all positions that are not padding */
+    int64_t documents, cut;     /* cut: documents longer than a sample */
+    int64_t left_out;           /* conversations without a target, which are in no sample */
+    int64_t targets, positions; /* counted tokens, and tokens in samples; of conversations only */
+    double full;                /* share of all positions that are not padding */
 };
 
 struct pack;
 
 /* pack_open — finds all documents: by their records, in a time that depends on their number, or
  * else by reading all tokens once. It keeps 16 bytes of memory for each document. Borrows the
- * corpus until close. Fails with ST_RETRY: out of memory, or progress stopped it; ST_BAD_DATA: more
- * documents than can be counted. */
+ * corpus until close. Of conversations it reads all tokens. Fails with ST_RETRY: out of memory, or
+ * progress stopped it; ST_BAD_DATA: more documents than can be counted, or conversations without
+ * targets: most, or all. */
 enum status pack_open(const struct corpus *corpus, const struct pack_config *config,
                       struct pack **out);
 void pack_close(struct pack *pack); /* accepts NULL */

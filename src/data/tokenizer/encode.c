@@ -14,6 +14,7 @@
 #include "base/assert.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "base/thread_pool.h"
 #include "data/jsonl.h"
 #include "data/stream.h"
@@ -38,6 +39,9 @@ struct encode_chunk {
     int64_t lines;         /* JSON lines up to the first that is not a document */
     const char *fault;     /* fault of that line; NULL: none */
     size_t fault_at;
+    struct chat_ids conversations; /* memory of ids, with config.chat */
+    enum chat_form form;           /* form of its conversations */
+    char chat_fault[256];
 };
 
 struct encode {
@@ -54,7 +58,8 @@ struct encode {
     int64_t done_bytes;       /* argument of config.progress while a block is encoded */
     bool is_stopped;          /* config.progress has returned false */
     const struct data_file *file;
-    int64_t lines; /* lines of this file, before the block */
+    int64_t lines;       /* lines of this file, before the block */
+    enum chat_form form; /* form of this file's conversations */
     XXH3_state_t *hash;
     struct encode_chunk chunk[ENCODE_CHUNKS_MAX];
 };
@@ -101,6 +106,8 @@ void encode_close(struct encode *encode)
     thread_pool_close(encode->pool);
     pthread_mutex_destroy(&encode->watching);
     tokenizer_close(encode->own);
+    for (int i = 0; i < ENCODE_CHUNKS_MAX; i++)
+        free(encode->chunk[i].conversations.ids);
     free(encode->text);
     free(encode->ids);
     free(encode);
@@ -178,6 +185,10 @@ static XXH3_state_t *hash_begin(const struct encode_config *config)
         tokenizer_identity(config->tokenizer, facts);
     if (facts[0] != 0 || facts[1] != 0 || config->id_bytes == 4)
         XXH3_128bits_update(hash, facts, sizeof facts);
+    if (config->chat != NULL) {
+        chat_identity(config->chat, facts);
+        XXH3_128bits_update(hash, facts, 2 * sizeof facts[0]);
+    }
     return hash;
 }
 
@@ -263,6 +274,29 @@ static bool encode_add(struct encode *encode, struct encode_chunk *chunk, const 
     return true;
 }
 
+/* Encodes one line as a conversation. */
+static bool encode_conversation(struct encode *encode, struct encode_chunk *chunk,
+                                const uint8_t *line, size_t n)
+{
+    const struct encode_watch watch = {goes_on, encode};
+    struct chat_ids *ids = &chunk->conversations;
+    const size_t first = ids->n;
+    const enum status st =
+        chat_record(encode->config.chat, encode->config.progress != NULL ? &watch : NULL,
+                    (const char *)line, n, &chunk->form, ids);
+    if (st != ST_OK && st != ST_RETRY) {
+        text_copy(chunk->chat_fault, sizeof chunk->chat_fault, status_message());
+        chunk->fault = chunk->chat_fault;
+    }
+    chunk->is_out_of_memory = st == ST_RETRY;
+    status_clear(); /* encode_block reports it, on its own thread */
+    if (ids->n > first)
+        ids->ids[first] |= ENCODE_RECORD;
+    chunk->ids = ids->ids;
+    chunk->n = ids->n;
+    return st == ST_OK;
+}
+
 /* Encodes one line without its end. A document has space for its ids and the end of text, since its
  * line is at least 11 bytes longer: {"text":""}. */
 static bool encode_line(struct encode *encode, struct encode_chunk *chunk, uint8_t *line, size_t n)
@@ -273,6 +307,8 @@ static bool encode_line(struct encode *encode, struct encode_chunk *chunk, uint8
         i++;
     if (i == n)
         return true;
+    if (encode->config.chat != NULL)
+        return encode_conversation(encode, chunk, line, n);
     struct jsonl_text text = {.fault = "a line longer than 64 MiB"};
     if (n <= ENCODE_LINE_MAX)
         text = jsonl_text(line, n);
@@ -343,15 +379,42 @@ static int split_block(struct encode *encode, size_t n)
         if (len == 0)
             continue; /* no position to cut: the next chunk is longer */
         ASSERT(chunks < ENCODE_CHUNKS_MAX);
+        free(encode->chunk[chunks].conversations.ids);
         encode->chunk[chunks] = (struct encode_chunk){.text = encode->text + at,
                                                       .bytes = len,
                                                       .is_begin = encode->is_begin && at == 0,
-                                                      .ids = encode->ids + ids};
+                                                      .ids = encode->ids + ids,
+                                                      .form = encode->form};
         chunks++;
         ids += tokenizer_cap(encode->tokenizer, len);
         at += len;
     }
     return chunks;
+}
+
+static enum status fail_chunk(const struct encode *encode, const struct encode_chunk *chunk)
+{
+    if (chunk->is_out_of_memory)
+        return FAIL(ST_RETRY, "out of memory: tokens of %zu bytes of %s", chunk->bytes,
+                    encode->file->path);
+    if (encode->config.chat != NULL)
+        return FAIL(ST_BAD_DATA, "%s, line %lld: %s; correct or remove the line",
+                    encode->file->path, (long long)encode->lines, chunk->fault);
+    return FAIL(ST_BAD_DATA, "%s, line %lld, byte %zu: %s; correct or remove the line",
+                encode->file->path, (long long)encode->lines, chunk->fault_at + 1, chunk->fault);
+}
+
+/* Checks that a chunk's conversations have the form of the file's first one. */
+static enum status check_form(struct encode *encode, const struct encode_chunk *chunk)
+{
+    if (encode->form == CHAT_FORM_NONE)
+        encode->form = chunk->form;
+    if (chunk->form == CHAT_FORM_NONE || chunk->form == encode->form)
+        return ST_OK;
+    return FAIL(ST_BAD_DATA,
+                "%s, line %lld: a record with %s among records with %s; put them into two files",
+                encode->file->path, (long long)(encode->lines - chunk->lines + 1),
+                chat_form_text(chunk->form), chat_form_text(encode->form));
 }
 
 static enum status encode_block(struct encode *encode, size_t n, struct encode_sink *sink,
@@ -365,13 +428,9 @@ static enum status encode_block(struct encode *encode, size_t n, struct encode_s
     for (int i = 0; i < chunks; i++) {
         const struct encode_chunk *chunk = encode->chunk + i;
         encode->lines += chunk->lines;
-        if (chunk->is_out_of_memory)
-            return FAIL(ST_RETRY, "out of memory: tokens of %zu bytes of %s", chunk->bytes,
-                        encode->file->path);
-        if (chunk->fault != NULL)
-            return FAIL(ST_BAD_DATA, "%s, line %lld, byte %zu: %s; correct or remove the line",
-                        encode->file->path, (long long)encode->lines, chunk->fault_at + 1,
-                        chunk->fault);
+        TRY(check_form(encode, chunk));
+        if (chunk->is_out_of_memory || chunk->fault != NULL)
+            return fail_chunk(encode, chunk);
         if (encode->file->kind == DATA_FILE_KIND_JSONL) {
             /* Removes the marks from a chunk's ids, and adds the records that begin there. */
             const int64_t ids_n = (int64_t)chunk->n;
@@ -409,6 +468,7 @@ static enum status encode_stream(struct encode *encode, struct stream *stream,
     size_t seen = 0; /* bytes of the block without a position to cut */
     encode->len = 0;
     encode->lines = 0;
+    encode->form = CHAT_FORM_NONE;
     encode->is_begin = true;
     while (!is_end) {
         size_t n;
@@ -436,11 +496,13 @@ static enum status encode_stream(struct encode *encode, struct stream *stream,
 static enum status encode_text(struct encode *encode, struct encode_sink *sink)
 {
     struct stream *stream;
-    if (encode->file->kind == DATA_FILE_KIND_JSONL && sink->end == TOKENIZER_NONE)
+    const bool is_chat = encode->config.chat != NULL;
+    if (encode->file->kind == DATA_FILE_KIND_JSONL && !is_chat && sink->end == TOKENIZER_NONE)
         return fail_end(encode->file->path);
     hash_file(encode->hash, encode->file);
     TRY(stream_open(encode->file, hash_raw, encode->hash, &stream));
-    encode_begin_file(sink);
+    if (!is_chat)
+        encode_begin_file(sink);
     const enum status st = encode_stream(encode, stream, sink);
     stream_close(stream);
     return st;

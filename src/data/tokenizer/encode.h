@@ -1,7 +1,8 @@
 /* encode — turns texts into token ids, on all cores, streaming, in bounded memory.
  *
  * A plain text is one document. JSON lines have one document a line, the record, followed by the
- * end of text. Between two files is one end of text. It must not know caches. */
+ * end of text. Between two files is one end of text. Conversations are records, too, but only their
+ * template separates them. It must not know caches. */
 #ifndef CONVOY_DATA_ENCODE_H
 #define CONVOY_DATA_ENCODE_H
 
@@ -9,6 +10,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "data/chat/chat.h"
 #include "data/data_file.h"
 #include "data/shard.h"
 #include "data/tokenizer/tokenizer.h"
@@ -22,8 +24,9 @@
 
 struct encode_config {
     const struct tokenizer *tokenizer; /* borrowed; NULL: GPT-2's */
-    int id_bytes;                      /* bytes of the ids that are kept: 2 or 4 */
-    int64_t bytes_total;               /* bytes of all files, for progress */
+    const struct chat *chat; /* lines are conversations, and ids have its marks; NULL: texts */
+    int id_bytes;            /* bytes of the ids that are kept: 2 or 4; with chat 4 */
+    int64_t bytes_total;     /* bytes of all files, for progress */
     /* NULL allowed; returns false to stop: then ST_RETRY. Called from the threads that encode, one
      * at a time, while encode_files runs. */
     bool (*progress)(void *arg, int64_t bytes_done, int64_t bytes_total);

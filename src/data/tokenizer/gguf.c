@@ -59,7 +59,10 @@ static enum status add_token(struct gguf_reader *r, uint32_t id)
     if (r->added_n == TOKENIZER_ADDED_MAX)
         return bad_entry(r, "special token", id, piece);
     r->added[r->added_n++] =
-        (struct tokenizer_added){.id = id, .text = (const uint8_t *)piece->text, .n = piece->n};
+        (struct tokenizer_added){.id = id,
+                                 .text = (const uint8_t *)piece->text,
+                                 .n = piece->n,
+                                 .is_special = piece->type == TOKENIZER_PIECE_CONTROL};
     return ST_OK;
 }
 

@@ -191,7 +191,8 @@ static enum status read_added_one(struct json_reader *r, json_span span,
             .id = (uint32_t)id,
             .text = (uint8_t *)memory_text(content),
             .n = n,
-            .is_normalized = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(one, "normalized"))};
+            .is_normalized = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(one, "normalized")),
+            .is_special = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(one, "special"))};
     cJSON_Delete(one);
     return st;
 }

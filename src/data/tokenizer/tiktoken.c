@@ -127,8 +127,8 @@ static void add_special(struct tiktoken_reader *r, uint32_t id, const char *text
     ASSERT(r->added_n < sizeof r->added / sizeof r->added[0]);
     text_copy(copy, sizeof r->text[0], text);
     bpe_name(r->bpe, id, copy, strlen(copy), false);
-    r->added[r->added_n++] =
-        (struct tokenizer_added){.id = id, .text = (const uint8_t *)copy, .n = strlen(copy)};
+    r->added[r->added_n++] = (struct tokenizer_added){
+        .id = id, .text = (const uint8_t *)copy, .n = strlen(copy), .is_special = true};
 }
 
 static enum status build_bpe(struct tiktoken_reader *r, const char *bytes, size_t n)

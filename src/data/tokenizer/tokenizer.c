@@ -18,6 +18,7 @@ struct added_one {
     uint32_t id;
     uint32_t n;
     uint8_t *text;
+    bool is_special;
 };
 
 struct added_tokens {
@@ -44,10 +45,11 @@ static void added_tokens_close(struct added_tokens *added)
 }
 
 /* added_tokens_put — adds a string before the first search; n ≥ 1. */
-static void added_tokens_put(struct added_tokens *added, uint32_t id, const uint8_t *text, size_t n)
+static void added_tokens_put(struct added_tokens *added, uint32_t id, const uint8_t *text, size_t n,
+                             bool is_special)
 {
     uint8_t *copy = memcpy(memory_new(1, n), text, n);
-    added->item[added->n++] = (struct added_one){id, (uint32_t)n, copy};
+    added->item[added->n++] = (struct added_one){id, (uint32_t)n, copy, is_special};
     added->longest = n > added->longest ? n : added->longest;
 }
 
@@ -88,16 +90,18 @@ static inline bool may_begin(const struct added_tokens *added, const uint8_t *p,
 }
 
 /* added_tokens_next — returns the beginning of the next string, at or after p; its id and length.
- * end: none. */
-static const uint8_t *added_tokens_next(const struct added_tokens *added, const uint8_t *p,
-                                        const uint8_t *end, uint32_t *id_out, size_t *n_out)
+ * end: none. keeps_special: special tokens are not searched. */
+static const uint8_t *added_tokens_next(const struct added_tokens *added, bool keeps_special,
+                                        const uint8_t *p, const uint8_t *end, uint32_t *id_out,
+                                        size_t *n_out)
 {
     for (; p < end; p++) {
         if (!may_begin(added, p, end))
             continue;
         for (size_t i = added->from[*p]; i < added->from[*p + 1]; i++) {
             const struct added_one *one = added->item + i;
-            if (one->n > (size_t)(end - p) || memcmp(one->text, p, one->n) != 0)
+            if (one->n > (size_t)(end - p) || memcmp(one->text, p, one->n) != 0 ||
+                (keeps_special && one->is_special))
                 continue;
             *id_out = one->id;
             *n_out = one->n;
@@ -133,7 +137,8 @@ struct tokenizer {
     struct tokenizer_config config; /* its name and added tokens: see below */
     char *name;
     struct added_tokens *raw, *normalized; /* NULL: there are none */
-    bool needs_line; /* a cut must be before a line end: added tokens may hide in the raw text */
+    uint64_t *is_added; /* a bit for each id: an added token that is not special */
+    bool needs_line;    /* a cut must be before a line end: added tokens may hide in the raw text */
     uint64_t identity[2];
 };
 
@@ -143,6 +148,7 @@ struct tokenizer_run {
     struct bpe_cache *cache;
     const struct encode_watch *watch;
     bool is_begin;          /* the text begins a document; else it continues one */
+    bool keeps_special;     /* names of special tokens stay text */
     uint8_t *copy, *spaced; /* a segment normalised; a segment with a space before it */
     size_t copy_cap, spaced_cap;
     uint32_t *out;
@@ -197,7 +203,7 @@ static enum status split_added(struct tokenizer_run *run, const struct added_tok
     while (p < end) {
         uint32_t id = 0;
         size_t n = 0;
-        const uint8_t *at = added_tokens_next(added, p, end, &id, &n);
+        const uint8_t *at = added_tokens_next(added, run->keeps_special, p, end, &id, &n);
         if (at > p)
             TRY(put(run, p, (size_t)(at - p), at_start && p == text));
         if (at == end)
@@ -243,6 +249,20 @@ static enum status put_normal(struct tokenizer_run *run, const uint8_t *p, size_
     return split_added(run, run->tokenizer->normalized, p, n, at_start, put_segment);
 }
 
+static enum status encode_run(struct tokenizer_run *run, const void *text, size_t n_bytes,
+                              bool at_start, size_t *n_out)
+{
+    if (n_bytes >= TOKENIZER_CACHE_FROM)
+        run->cache = bpe_cache_new();
+    const enum status st =
+        split_added(run, run->tokenizer->raw, text, n_bytes, at_start, put_normal);
+    bpe_cache_free(run->cache);
+    free(run->copy);
+    free(run->spaced);
+    *n_out = run->n;
+    return st;
+}
+
 enum status tokenizer_encode(const struct tokenizer *tokenizer, const void *text, size_t n_bytes,
                              bool is_begin, uint32_t *out, size_t *n_out)
 {
@@ -255,14 +275,51 @@ enum status tokenizer_encode_watched(const struct tokenizer *tokenizer,
 {
     struct tokenizer_run run = {
         .tokenizer = tokenizer, .watch = watch, .is_begin = is_begin, .out = out};
-    if (n_bytes >= TOKENIZER_CACHE_FROM)
-        run.cache = bpe_cache_new();
-    const enum status st = split_added(&run, tokenizer->raw, text, n_bytes, true, put_normal);
-    bpe_cache_free(run.cache);
-    free(run.copy);
-    free(run.spaced);
-    *n_out = run.n;
+    return encode_run(&run, text, n_bytes, true, n_out);
+}
+
+enum status tokenizer_encode_turn(const struct tokenizer *tokenizer,
+                                  const struct encode_watch *watch, const void *text,
+                                  size_t n_bytes, bool is_begin, uint32_t *out, size_t *n_out)
+{
+    struct tokenizer_run run = {.tokenizer = tokenizer,
+                                .watch = watch,
+                                .is_begin = true,
+                                .keeps_special = true,
+                                .out = out};
+    return encode_run(&run, text, n_bytes, is_begin, n_out);
+}
+
+enum status tokenizer_normal_bytes(const struct tokenizer *tokenizer, const void *text, size_t n,
+                                   size_t *n_out)
+{
+    enum status st = ST_OK;
+    *n_out = n;
+    if ((!tokenizer->config.is_nfc && !tokenizer->config.is_spm) || normal_text_is_ascii(text, n))
+        return ST_OK;
+    uint8_t *made = memory_new(NORMAL_TEXT_GROWTH, n);
+    if (tokenizer->config.is_spm)
+        *n_out = normal_text_spm(text, n, made);
+    else
+        st = normal_text_nfc(NULL, text, n, made, n_out);
+    free(made);
     return st;
+}
+
+bool tokenizer_is_plain_added(const struct tokenizer *tokenizer, uint32_t id)
+{
+    return tokenizer->is_added[id / 64] >> (id % 64) & 1;
+}
+
+uint32_t tokenizer_find(const struct tokenizer *tokenizer, const char *name)
+{
+    for (uint32_t id = 0; id < tokenizer_vocab(tokenizer); id++) {
+        size_t n;
+        const uint8_t *bytes = tokenizer_bytes(tokenizer, id, &n);
+        if (bytes != NULL && n == strlen(name) && memcmp(bytes, name, n) == 0)
+            return id;
+    }
+    return TOKENIZER_NONE;
 }
 
 size_t tokenizer_cap(const struct tokenizer *tokenizer, size_t n_bytes)
@@ -346,7 +403,7 @@ static enum status add_normalized(struct tokenizer *tokenizer, const struct toke
                   "which is not supported; set \"normalized\": false for it",
                   tokenizer->name, (int)added->n, (const char *)added->text, added->id);
     if (st == ST_OK)
-        added_tokens_put(tokenizer->normalized, added->id, p, n);
+        added_tokens_put(tokenizer->normalized, added->id, p, n, added->is_special);
     free(run.copy);
     return st;
 }
@@ -366,12 +423,15 @@ static enum status put_added(struct tokenizer *tokenizer, const struct tokenizer
         tokenizer->raw = added_tokens_new(raw);
     if (normalized > 0)
         tokenizer->normalized = added_tokens_new(normalized);
+    tokenizer->is_added = memory_new(bpe_vocab(config->bpe) / 64 + 1, sizeof *tokenizer->is_added);
     for (size_t i = 0; i < config->added_n; i++) {
         const struct tokenizer_added *one = config->added + i;
+        if (!one->is_special && one->id < bpe_vocab(config->bpe))
+            tokenizer->is_added[one->id / 64] |= UINT64_C(1) << (one->id % 64);
         if (one->is_normalized)
             TRY(add_normalized(tokenizer, one));
         else
-            added_tokens_put(tokenizer->raw, one->id, one->text, one->n);
+            added_tokens_put(tokenizer->raw, one->id, one->text, one->n, one->is_special);
     }
     if (raw > 0)
         added_tokens_sort(tokenizer->raw);
@@ -418,6 +478,7 @@ void tokenizer_close(struct tokenizer *tokenizer)
     bpe_close(tokenizer->config.bpe);
     added_tokens_close(tokenizer->raw);
     added_tokens_close(tokenizer->normalized);
+    free(tokenizer->is_added);
     free(tokenizer->name);
     free(tokenizer);
 }

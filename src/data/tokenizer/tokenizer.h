@@ -37,6 +37,7 @@ struct tokenizer_added {
     const uint8_t *text;
     size_t n;
     bool is_normalized; /* found in the text after normalisation */
+    bool is_special;    /* a control token: stays text in the content of a chat */
 };
 
 struct tokenizer_config {
@@ -78,6 +79,21 @@ enum status tokenizer_encode(const struct tokenizer *tokenizer, const void *text
 enum status tokenizer_encode_watched(const struct tokenizer *tokenizer,
                                      const struct encode_watch *watch, const void *text,
                                      size_t n_bytes, bool is_begin, uint32_t *out, size_t *n_out);
+/* tokenizer_encode_turn — does the same for a text between two special tokens of a chat. Names of
+ * special tokens in the text stay text. is_begin: no token precedes the text. */
+enum status tokenizer_encode_turn(const struct tokenizer *tokenizer,
+                                  const struct encode_watch *watch, const void *text,
+                                  size_t n_bytes, bool is_begin, uint32_t *out, size_t *n_out);
+/* tokenizer_normal_bytes — returns in *n_out the bytes of the normal form of a text, without a
+ * space that is put before it. Fails ST_RETRY: out of memory. */
+enum status tokenizer_normal_bytes(const struct tokenizer *tokenizer, const void *text, size_t n,
+                                   size_t *n_out);
+/* tokenizer_is_plain_added — returns true if the id, below the vocabulary, is an added token that
+ * is not special, and so is also split off in a turn. */
+bool tokenizer_is_plain_added(const struct tokenizer *tokenizer, uint32_t id);
+/* tokenizer_find — returns the id whose bytes are this name, also of a special token; NONE: there
+ * is none. Reads the whole vocabulary. */
+uint32_t tokenizer_find(const struct tokenizer *tokenizer, const char *name);
 /* tokenizer_prompt — writes the ids that a model continues: the token that begins a prompt, then
  * the text. Without text it is the id that ends a document, if no token begins one; without both
  * *n_out is 0. Space: tokenizer_prompt_cap. */

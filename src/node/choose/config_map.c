@@ -28,7 +28,6 @@ _Static_assert(CONF_RANKS_MAX == COMM_RANKS_MAX, "conf refuses more ranks than c
 
 /* Choices are cast to enums of other modules. These lines assert that both use the same numbers. */
 /* clang-format off */
-#define IS_TASK(row, value, word) CONF_CHOICE_IS(CONF_##row##_##value, MODEL_TASK_##value)
 #define IS_OPTIM(row, value, word) CONF_CHOICE_IS(CONF_##row##_##value, OPTIM_KIND_##value)
 #define IS_LR_SCHEDULE(row, value, word) \
     CONF_CHOICE_IS(CONF_##row##_##value, LR_SCHEDULE_KIND_##value)
@@ -42,7 +41,6 @@ _Static_assert(CONF_RANKS_MAX == COMM_RANKS_MAX, "conf refuses more ranks than c
 #define IS_RESUME(row, value, word) CONF_CHOICE_IS(CONF_##row##_##value, TRAINER_RESUME_##value)
 #define IS_PEER_COPIES(row, value, word) \
     CONF_CHOICE_IS(CONF_##row##_##value, PEER_COPY_MODE_##value)
-CONF_TASK_LIST(IS_TASK)
 CONF_OPTIMIZER_LIST(IS_OPTIM)
 CONF_LR_SCHEDULE_LIST(IS_LR_SCHEDULE)
 CONF_SHARD_LIST(IS_SHARD)
@@ -61,10 +59,15 @@ struct dim_row {
     int64_t *value;
 };
 
+enum model_task config_map_task(const struct conf *conf)
+{
+    return conf_i64(conf, CONF_TASK) == CONF_TASK_QA ? MODEL_TASK_QA : MODEL_TASK_LM;
+}
+
 static enum status base_dims(const struct conf *conf, struct model_dims *out, bool *has_weights_out)
 {
     const char *model = conf_text(conf, CONF_MODEL);
-    enum model_task task = (enum model_task)conf_i64(conf, CONF_TASK);
+    const enum model_task task = config_map_task(conf);
     *has_weights_out =
         !model_preset(model, out) && (weights_are_at(model) || weights_are_ckpt(model));
     if (*has_weights_out)
@@ -491,6 +494,8 @@ void config_map_feed(const struct conf *conf, const struct trainer_config *train
         .model = tokenizer_source_lack(conf, &trainer->step.dims),
         .knows_documents = trainer->step.masks_documents,
         .packs_documents = !is_validation && conf_i64(conf, CONF_PACK_DOCUMENTS),
+        .trains_all = conf_i64(conf, CONF_LOSS_ON) == CONF_LOSS_ON_ALL,
+        .allows_cut = conf_i64(conf, CONF_ALLOW_CUT),
         .seed = trainer->step.seed,
         .is_shuffled = !is_validation && conf_i64(conf, CONF_SHUFFLE),
     };

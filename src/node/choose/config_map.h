@@ -29,6 +29,8 @@ bool config_map_copies_memory(const struct conf *conf);
 struct comm_place config_map_place(const struct conf *conf, int worker_i);
 /* config_map_mesh — returns the mesh in which the ranks of the job are arranged. */
 enum status config_map_mesh(const struct conf *conf, struct mesh *out);
+/* config_map_task — returns the task of the model: TASK=chat trains a language model. */
+enum model_task config_map_task(const struct conf *conf);
 /* config_map_feed — fills the configuration of the feed of DATA, or of VAL_DATA, which is never
  * shuffled. */
 void config_map_feed(const struct conf *conf, const struct trainer_config *trainer,

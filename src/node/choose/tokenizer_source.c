@@ -182,6 +182,13 @@ static const char *path_of(const struct conf *conf, char *own, size_t cap)
     return named[0] ? named : own_path(conf, own, cap) ? own : TOKENIZER_GPT2_NAME;
 }
 
+bool tokenizer_source_path(const struct conf *conf, char out[FILE_PATH_MAX])
+{
+    char own[FILE_PATH_MAX];
+    const char *path = path_of(conf, own, sizeof own);
+    return strcmp(path, TOKENIZER_GPT2_NAME) != 0 && text_copy(out, FILE_PATH_MAX, path);
+}
+
 const char *tokenizer_source_lack(const struct conf *conf, const struct model_dims *dims)
 {
     char own[FILE_PATH_MAX];

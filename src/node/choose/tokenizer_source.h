@@ -21,6 +21,9 @@
  * like tokenizer_file_open. */
 enum status tokenizer_source_open(const struct conf *conf, const struct model_dims *dims,
                                   struct tokenizer **out);
+/* tokenizer_source_path — returns the path of the tokenizer that tokenizer_source_open opens.
+ * false: it is the built-in one. */
+bool tokenizer_source_path(const struct conf *conf, char out[FILE_PATH_MAX]);
 /* tokenizer_source_keep — copies the files of the open tokenizer to CHECKPOINT_DIR/tokenizer, so
  * that later commands find it. Copies nothing for the built-in tokenizer. */
 enum status tokenizer_source_keep(const struct conf *conf, const struct tokenizer *tokenizer);

@@ -33,6 +33,7 @@
 #include "node/process/process.h"
 #include "node/process/print.h"
 #include "node/choose/model_source.h"
+#include "node/choose/chat_source.h"
 #include "node/choose/tokenizer_source.h"
 #include "train/step/batch.h"
 #include "train/step/step.h"
@@ -103,7 +104,7 @@ static enum status open_model(struct eval *e)
     TRY(model_source_open(e->conf, &e->source));
     static const char *const names[] = {"lm", "qa"};
     enum model_task task = e->source.dims.task;
-    if (conf_is_set(e->conf, CONF_TASK) && conf_i64(e->conf, CONF_TASK) != (int64_t)task)
+    if (conf_is_set(e->conf, CONF_TASK) && config_map_task(e->conf) != task)
         return FAIL(ST_BAD_SETTING,
                     "TASK=%s (%s), but the model %s was trained for TASK=%s; leave TASK out",
                     conf_text(e->conf, CONF_TASK), conf_source(e->conf, CONF_TASK),
@@ -221,12 +222,19 @@ static enum status measure_loss(struct eval *e)
     double loss;
     struct feed_config config;
     struct tokenizer *tokenizer;
+    struct chat *chat = NULL;
     TRY(open_tokenizer(e, &tokenizer));
     config_map_feed(e->conf, &e->config, true, &config);
     config.tokenizer = tokenizer;
     config.progress = reading;
     config.progress_arg = e;
-    enum status st = feed_open(&config, &e->feed);
+    enum status st = ST_OK;
+    if (conf_i64(e->conf, CONF_TASK) == CONF_TASK_CHAT)
+        st = chat_source_open(e->conf, tokenizer, &chat);
+    config.chat = chat;
+    if (st == ST_OK)
+        st = feed_open(&config, &e->feed);
+    chat_close(chat);
     tokenizer_close(tokenizer);
     TRY(config_map_name_setting(st, true));
     if (e->config.step.batch_samples > feed_samples(e->feed))

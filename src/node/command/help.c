@@ -238,7 +238,7 @@ static void add_topics(struct text *out)
 
 /* add_commands_with — appends the commands whose arguments contain a word: DIR or URL. */
 static void add_commands_with(struct text *out, const struct help_command *commands, int n,
-                       const char *what, const char *between)
+                              const char *what, const char *between)
 {
     const char *next = "";
     for (int i = 0; i < n; i++)

@@ -16,6 +16,7 @@
 #include "data/tokenizer/gpt2.h"
 #include "model/model.h"
 #include "node/command.h"
+#include "node/choose/config_map.h"
 #include "node/choose/memory_check.h"
 #include "node/choose/model_source.h"
 #include "node/choose/tokenizer_files.h"
@@ -192,7 +193,7 @@ static enum status import_model(struct import *in, const struct conf *conf)
     TRY(check_to(in->to));
     TRY(weights_dims(in->from, &in->dims));
     if (conf_is_set(conf, CONF_TASK))
-        in->dims.task = (enum model_task)conf_i64(conf, CONF_TASK);
+        in->dims.task = config_map_task(conf);
     TRY(model_check(&in->dims));
     /* Open the model only if the machine has enough memory. */
     struct memory_plan plan;

@@ -1,16 +1,19 @@
 /* tokenize.c — `convoy tokenize`: writes the tokens of DATA to OUT, one token file. Must not know
  * how text becomes tokens (data/corpus.h). */
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "data/corpus.h"
 #include "data/feed.h"
 #include "data/tokenizer/tokenizer.h"
 #include "node/command.h"
+#include "node/choose/chat_source.h"
 #include "node/choose/config_map.h"
 #include "node/process/process.h"
 #include "node/choose/tokenizer_source.h"
@@ -29,6 +32,48 @@ static bool go_on(void *arg, int64_t bytes_done, int64_t bytes_total)
         *reported_ms = now_ms;
     }
     return process_noted() == 0;
+}
+
+/* print_conversations — prints the first conversations of DATA, with the trained tokens marked. */
+static enum status print_conversations(const struct corpus *corpus,
+                                       const struct tokenizer *tokenizer, int64_t n)
+{
+    const int64_t separator[2] = {-1, -1}, all = corpus_tokens(corpus);
+    for (int64_t i = 0, at = 0, next; i < n && at < all; i++, at = next) {
+        struct text line = {0};
+        TRY(corpus_next_document(corpus, at + 1, all, separator, &next));
+        int32_t *ids = memory_new((size_t)(next - at), sizeof *ids);
+        enum status st = corpus_read(corpus, at, next - at, ids);
+        int64_t trained = 0;
+        for (int64_t k = 0; k < next - at; k++)
+            trained += ((uint32_t)ids[k] & CHAT_TRAINED) != 0;
+        if (st == ST_OK)
+            chat_show(tokenizer, ids, next - at, isatty(STDOUT_FILENO), &line);
+        if (st == ST_OK)
+            log_console("%s\n-- conversation %lld: %lld tokens, %lld trained", line.data,
+                        (long long)i + 1, (long long)(next - at), (long long)trained);
+        text_free(&line);
+        free(ids);
+        TRY(st);
+    }
+    return ST_OK;
+}
+
+static enum status show_conversations(const struct conf *conf, const struct tokenizer *tokenizer,
+                                      struct corpus_config config)
+{
+    struct corpus *corpus;
+    struct chat *chat;
+    TRY(chat_source_open(conf, tokenizer, &chat));
+    config.chat = chat;
+    enum status st = config_map_cache(conf);
+    if (st == ST_OK)
+        st = corpus_open(&config, &corpus);
+    chat_close(chat);
+    TRY(config_map_name_setting(st, false));
+    st = print_conversations(corpus, tokenizer, conf_i64(conf, CONF_SHOW));
+    corpus_close(corpus);
+    return st;
 }
 
 enum status tokenize_main(const struct conf *conf)
@@ -54,6 +99,16 @@ enum status tokenize_main(const struct conf *conf)
                                          .tokenizer = tokenizer,
                                          .progress = go_on,
                                          .progress_arg = &reported_ms};
+    if (conf_i64(conf, CONF_SHOW) > 0) {
+        const enum status shown = show_conversations(conf, tokenizer, config);
+        tokenizer_close(tokenizer);
+        return shown;
+    }
+    if (conf_i64(conf, CONF_TASK) == CONF_TASK_CHAT) {
+        tokenizer_close(tokenizer);
+        return FAIL(ST_BAD_SETTING, "TASK=chat writes no token file: train and eval read the "
+                                    "conversations themselves; set SHOW=3 to see some");
+    }
     const enum status st = corpus_write(&config, conf_text(conf, CONF_OUT), &tokens);
     tokenizer_close(tokenizer);
     if (st != ST_OK && process_noted() != 0)

@@ -8,6 +8,7 @@
 #include "node/command.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -15,6 +16,7 @@
 #include "base/board.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/assert.h"
 #include "base/text.h"
 #include "dev/dev.h"
@@ -31,6 +33,7 @@
 #include "node/worker/generations.h"
 #include "node/choose/config_map.h"
 #include "node/process/exit_policy.h"
+#include "node/choose/chat_source.h"
 #include "node/choose/tokenizer_source.h"
 #include "node/process/watchdog.h"
 #include "train/trainer/stop_request.h"
@@ -51,6 +54,7 @@ struct worker {
     struct dev *dev;
     struct gpu_stats *gpu_stats; /* NULL: no GPU, or no NVML */
     struct tokenizer *tokenizer;
+    struct chat *chat; /* NULL: TASK is not chat */
     struct feed *feed, *val_feed;
     struct text settings, layout; /* the settings that decide losses and rounding, as JSON */
     struct trainer_config config;
@@ -141,11 +145,40 @@ static enum status open_own_or_node0(struct worker *w, bool is_validation,
     return st;
 }
 
+/* Logs the first sample of the run as the model reads it, with the trained tokens between marks. A
+ * wrong mask is the fault of fine-tuning that no loss shows. */
+static enum status show_sample(const struct worker *w, const struct feed *feed, int64_t seq_tokens)
+{
+    enum { SHOWN_BYTES_MAX = 2000 };
+    int32_t *tokens = memory_new(2 * (size_t)seq_tokens, sizeof *tokens),
+            *targets = tokens + seq_tokens;
+    struct text text = {.limit = SHOWN_BYTES_MAX}, line = {.limit = 2 * SHOWN_BYTES_MAX};
+    int64_t n = 0;
+    const enum status st =
+        feed_get(feed, 0, 1, &(struct feed_batch){.tokens = tokens, .targets = targets});
+    for (int64_t t = 0; st == ST_OK && t + 1 < seq_tokens; t++)
+        if (targets[t] >= 0) {
+            tokens[t + 1] |= (int32_t)CHAT_TRAINED;
+            n = t + 2;
+        }
+    chat_show(w->tokenizer, tokens, n, false, &text);
+    for (const char *p = text.data; p != NULL && *p != '\0'; p++)
+        text_add(&line, *p == '\n' ? "\\n" : "%c", *p);
+    if (st == ST_OK)
+        LOG_INFO("the first sample, with the tokens that count in the loss between marks: %s%s",
+                 line.data, text.overflow ? "…" : "");
+    text_free(&line);
+    text_free(&text);
+    free(tokens);
+    return st;
+}
+
 static enum status open_feed(struct worker *w, bool is_validation, struct feed **out)
 {
     struct feed_config config;
     config_map_feed(w->conf, &w->config, is_validation, &config);
     config.tokenizer = w->tokenizer;
+    config.chat = w->chat;
     config.progress = progress;
     config.progress_arg = w;
     enum status st = open_own_or_node0(w, is_validation, &config, out);
@@ -156,6 +189,8 @@ static enum status open_feed(struct worker *w, bool is_validation, struct feed *
     if (is_logger(w))
         LOG_INFO("%s %s: %lld samples of %lld tokens", is_validation ? "held-out data" : "data",
                  feed_name(*out), (long long)feed_samples(*out), (long long)config.seq_tokens);
+    if (is_logger(w) && w->chat != NULL && !is_validation)
+        TRY(show_sample(w, *out, config.seq_tokens));
     return check_stop_request(w);
 }
 
@@ -207,6 +242,8 @@ static enum status open_model(struct worker *w)
         tokenizer_source_warn(w->conf, &dims, "its samples (SAMPLE_EVERY)");
     TRY(tokenizer_source_open(w->conf, &dims, &w->tokenizer));
     w->config.tokenizer = w->tokenizer;
+    if (conf_i64(w->conf, CONF_TASK) == CONF_TASK_CHAT)
+        TRY(chat_source_open(w->conf, w->tokenizer, &w->chat));
     if (has_weights)
         TRY(check_weights_tokenizer(w));
     if (w->stats.rank == 0) /* rank 0 saves the checkpoints */
@@ -572,6 +609,7 @@ enum status worker_main(const struct conf *conf, int worker_i)
     check_worker_close(w.check);
     feed_close(w.feed);
     feed_close(w.val_feed);
+    chat_close(w.chat);
     tokenizer_close(w.tokenizer);
     gpu_stats_close(w.gpu_stats);
     dev_close(w.dev);

@@ -1,0 +1,127 @@
+/* chat_source — see chat_source.h. */
+#include "node/choose/chat_source.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "format/gguf_model.h"
+#include "node/choose/tokenizer_source.h"
+
+#define JINJA_BYTES_MAX ((size_t)1 << 20)
+#define CONFIG_BYTES_MAX ((size_t)8 << 20)
+
+/* Reads a file of a folder; *out NULL: there is none. */
+static enum status read_beside(const char *folder, const char *name, size_t bytes_max, char **out,
+                               size_t *n_out)
+{
+    char path[FILE_PATH_MAX];
+    *out = NULL;
+    TRY(file_join(path, sizeof path, folder, name));
+    return file_exists(path) ? file_read(path, bytes_max, out, n_out) : ST_OK;
+}
+
+/* Returns the chat_template of a tokenizer_config.json: a text, or the one named "default" of a
+ * list; NULL: there is none. */
+static const char *config_template(const cJSON *config)
+{
+    const cJSON *item, *value = cJSON_GetObjectItemCaseSensitive(config, "chat_template");
+    cJSON_ArrayForEach(item, value)
+    {
+        if (cJSON_IsObject(item) && strcmp(json_text(item, "name"), "default") == 0)
+            return json_text(item, "template");
+    }
+    return cJSON_GetStringValue(value);
+}
+
+/* Reads the Jinja template in a folder with a tokenizer; *out NULL: there is none. */
+static enum status read_folder(const char *folder, char **out)
+{
+    char *bytes;
+    size_t n;
+    cJSON *config;
+    TRY(read_beside(folder, "chat_template.jinja", JINJA_BYTES_MAX, out, &n));
+    if (*out != NULL)
+        return ST_OK;
+    TRY(read_beside(folder, "tokenizer_config.json", CONFIG_BYTES_MAX, &bytes, &n));
+    if (bytes == NULL)
+        return ST_OK;
+    const enum status st = json_parse(bytes, n, "tokenizer_config.json", &config);
+    free(bytes);
+    TRY(st);
+    const char *text = config_template(config);
+    if (text != NULL && text[0] != '\0')
+        *out = memory_text(text);
+    cJSON_Delete(config);
+    return ST_OK;
+}
+
+static enum status read_gguf(const char *path, char **out)
+{
+    struct file_map map;
+    struct gguf gguf;
+    TRY(file_map_open(path, &map));
+    enum status st = gguf_parse(map.data, map.bytes, path, &gguf);
+    if (st == ST_OK) {
+        if (gguf_find(&gguf, "tokenizer.chat_template") != NULL) {
+            *out = memory_new(1, JINJA_BYTES_MAX);
+            st = gguf_get_text(&gguf, "tokenizer.chat_template", *out, JINJA_BYTES_MAX);
+        }
+        gguf_free(&gguf);
+    }
+    file_map_close(&map);
+    return st;
+}
+
+static enum status recognise_template(const struct conf *conf, struct chat_template *out)
+{
+    char path[FILE_PATH_MAX], *jinja = NULL;
+    const bool has_path = tokenizer_source_path(conf, path);
+    if (has_path && gguf_model_is_file(path))
+        TRY(read_gguf(path, &jinja));
+    else if (has_path && file_is_dir(path))
+        TRY(read_folder(path, &jinja));
+    if (jinja == NULL)
+        return FAIL(ST_BAD_SETTING,
+                    "the tokenizer %s has no chat_template; set CHAT_TEMPLATE to the family of the "
+                    "model, such as chatml, or for a base model to zephyr, which needs no tokens "
+                    "of its own",
+                    has_path ? path : "of the model");
+    const enum status st = chat_template_recognise(jinja, path, out);
+    free(jinja);
+    if (st == ST_OK)
+        LOG_INFO("chat template %s, recognised in %s", out->name, path);
+    return st;
+}
+
+static enum status read_table(const char *path, struct chat_template *out)
+{
+    char *bytes;
+    size_t n;
+    TRY(file_read(path, CHAT_TEMPLATE_FILE_MAX, &bytes, &n));
+    const enum status st = chat_template_parse(bytes, n, path, out);
+    free(bytes);
+    return st;
+}
+
+enum status chat_source_open(const struct conf *conf, const struct tokenizer *tokenizer,
+                             struct chat **out)
+{
+    const char *named = conf_text(conf, CONF_CHAT_TEMPLATE);
+    struct chat_template template = {.name = ""};
+    if (strcmp(named, "auto") == 0)
+        TRY(recognise_template(conf, &template));
+    else if (file_exists(named))
+        TRY(read_table(named, &template));
+    else
+        TRY(chat_template_named(named, &template));
+    return chat_open(tokenizer, &template, (enum chat_loss)conf_i64(conf, CONF_LOSS_ON), out);
+}
+
+/* clang-format off */
+#define IS_LOSS(row, value, word) CONF_CHOICE_IS(CONF_##row##_##value, CHAT_LOSS_##value)
+CONF_LOSS_ON_LIST(IS_LOSS)
+/* clang-format on */

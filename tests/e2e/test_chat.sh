@@ -1,0 +1,131 @@
+#!/bin/bash
+# test_chat — TASK=chat: conversations of every form, on every mesh, packed, resumed and evaluated; the loss counts answers only; data and
+# templates that do not fit are refused with file, line and remedy. tests/chat compares the ids with the package transformers.
+. "$(dirname "$0")/lib.sh"
+. "$root/tests/e2e/nodes_lib.sh"
+model="MODEL=gpt2-nano POSITIONS=rope LAYERS=2 HEADS=2 EMBED=32 VOCAB=50257 CONTEXT=128 BATCH_SIZE=2 GLOBAL_BATCH=8 SEQ_LEN=64 LR=3e-3 LR_SCHEDULE=constant"
+chat="$model TASK=chat CHAT_TEMPLATE=zephyr"
+# 120 conversations of one or two turns: a form for each file.
+perl -e '
+    my @form = ("messages", "conversations", "prompt", "instruction");
+    for my $f (@form) {
+        open my $out, ">", "$f.jsonl";
+        for my $i (0 .. 119) {
+            my ($q, $a) = ("what is " . ($i % 13) . " and " . ($i % 7), join " ", map { "word" . ($i * $_ % 17) } 1 .. 2 + $i % 9);
+            print $out $f eq "messages" ? qq({"messages":[{"role":"user","content":"$q"},{"role":"assistant","content":"$a"}]})
+                : $f eq "conversations" ? qq({"conversations":[{"from":"human","value":"$q"},{"from":"gpt","value":"$a"}],"id":"$i"})
+                : $f eq "prompt" ? qq({"prompt":"$q","completion":"$a"}) : qq({"instruction":"$q","input":"","output":"$a"}), "\n";
+        }
+    }
+    open my $out, ">", "turns.jsonl";
+    print $out qq({"messages":[{"role":"system","content":"be kind"},{"role":"user","content":"a $_"},{"role":"assistant","content":"b $_"},)
+        . qq({"role":"user","content":"c"},{"role":"assistant","content":"d"}]}\n) for 1 .. 60'
+
+# 1. What is trained is shown, and learned.
+"$convoy" tokenize DATA=turns.jsonl CHAT_TEMPLATE=zephyr SHOW=1 >out 2>err
+want='<|system|>
+be kind<|endoftext|>
+<|user|>
+a 1<|endoftext|>
+<|assistant|>
+⟦b 1<|endoftext|>⟧
+<|user|>
+c<|endoftext|>
+<|assistant|>
+⟦d<|endoftext|>⟧'
+ok "SHOW=1 prints the first conversation with its trained tokens" is "$(head -n 10 out)" "$want"
+"$convoy" tokenize DATA=turns.jsonl CHAT_TEMPLATE=zephyr LOSS_ON=last SHOW=1 >out 2>err
+ok "LOSS_ON=last: only the last answer" is "$(grep -c '⟦' out) $(tail -n 3 out | head -n 1)" "1 ⟦d<|endoftext|>⟧"
+run $chat DATA=messages.jsonl STEPS=60 METRICS_FILE=one.jsonl CHECKPOINT_DIR=one CHECKPOINT_EVERY=30 LOG_LEVEL=info
+ok "it learns" holds one.jsonl 'length == 60 and .[59].loss < 0.5 * .[0].loss'
+ok "the log counts conversations and trained tokens" grep -qE '120 conversations, 0 cut, 0 without an answer left out, [0-9.]+ % of their tokens trained' err
+ok "the log shows the first sample" grep -qE 'the first sample, .*<\|assistant\|>\\n⟦word.*<\|endoftext\|>⟧' err
+head -n 20 one.jsonl >first.jsonl
+
+# 2. The forms of a conversation are equal, bit for bit.
+for form in conversations prompt instruction; do
+    run $chat DATA=$form.jsonl STEPS=20 METRICS_FILE=$form.out
+    ok "$form: the same losses" is "$(losses $form.out)" "$(losses first.jsonl)"
+done
+zstd -q messages.jsonl
+run $chat DATA=messages.jsonl.zst STEPS=20 METRICS_FILE=zst.out
+ok "packed by zstd: the same losses" is "$(losses zst.out)" "$(losses first.jsonl)"
+
+# 3. The loss does not depend on the mesh, nor on the division into micro-batches.
+for mesh in "N_GPU_EACH_NODE=2" "N_GPU_EACH_NODE=2 TP=2" "N_GPU_EACH_NODE=2 PP=2" "N_GPU_EACH_NODE=2 CP=2" \
+    "N_GPU_EACH_NODE=2 SHARD=full RECOMPUTE=attention" "BATCH_SIZE=1" "BATCH_SIZE=8"; do
+    losses_near first.jsonl 1e-5 "$mesh: losses within 1e-5 of one worker's" $chat DATA=messages.jsonl STEPS=20 $mesh
+done
+for ranks in 1 2 4; do
+    run $chat DATA=messages.jsonl STEPS=10 EXACT=layout VIRTUAL_SHARDS=4 N_GPU_EACH_NODE=$ranks METRICS_FILE=exact$ranks.out
+done
+ok "EXACT=layout: 1, 2 and 4 workers have the same bits" is "$(losses exact2.out) $(losses exact4.out)" "$(losses exact1.out) $(losses exact1.out)"
+
+# 4. Packed conversations do not know each other, and give the loss of single ones.
+run $chat DATA=messages.jsonl GLOBAL_BATCH=120 BATCH_SIZE=8 STEPS=1 SHUFFLE=0 METRICS_FILE=single.out
+run $chat DATA=messages.jsonl PACK_DOCUMENTS=1 ATTENTION_MASK=document STEPS=20 METRICS_FILE=packed.out LOG_LEVEL=info
+packed=$(sed -nE 's/.* ([0-9]+) samples of 64 tokens.*/\1/p' err | head -n 1)
+ok "PACK_DOCUMENTS=1 has fewer samples" test "${packed:-999}" -lt 90
+run $chat DATA=messages.jsonl PACK_DOCUMENTS=1 ATTENTION_MASK=document GLOBAL_BATCH="$packed" BATCH_SIZE=1 STEPS=1 SHUFFLE=0 METRICS_FILE=together.out
+ok "the loss of all conversations together is that of single ones" near single.out together.out 1e-5
+
+# 5. Resumed and evaluated.
+cp -r one half && rm -r half/step-00000060
+run $chat DATA=messages.jsonl STEPS=60 METRICS_FILE=two.jsonl CHECKPOINT_DIR=half
+tail -n 30 one.jsonl >last.jsonl
+ok "a resumed run has the same losses, bit for bit" is "$(losses two.jsonl)" "$(losses last.jsonl)"
+loss_of() { "$convoy" eval CHECKPOINT_DIR=one SEQ_LEN=64 JSON=1 "$@" 2>err | jq .loss; }
+answers=$(loss_of TASK=chat CHAT_TEMPLATE=zephyr VAL_DATA=messages.jsonl) all=$(loss_of TASK=chat CHAT_TEMPLATE=zephyr LOSS_ON=all VAL_DATA=messages.jsonl)
+ok "eval: the loss of answers, below that of all tokens" test "$(jq -n "$answers < $all")" = true
+
+# 6. A node without data has node 0's conversations.
+mkdir a b
+cp messages.jsonl a
+far() { (cd "$2" && XDG_CACHE_HOME=$PWD/cache exec "$convoy" train $quiet $meeting NODE_ID=$1 $chat N_NODES=2 STEPS=10 "${@:3}") >out.$1 2>err.$1 & node[$1]=$!; track; }
+far 1 b DATA=
+far 0 a DATA=messages.jsonl METRICS_FILE=nodes.out
+finish_nodes 2
+head -n 10 one.jsonl >ten.jsonl
+ok "two nodes, one with data: the losses of one" near ten.jsonl a/nodes.out 1e-5
+
+# 7. What does not fit is refused.
+refused() { # NAME CODE TEXT SETTING…
+    run $chat STEPS=5 "${@:4}"
+    ok "$1" is "$? $(grep -cF -- "$3" err)" "$2 1"
+}
+code() { # NAME CODE TEXT SETTING… — the exit code and the words of a refusal
+    "$convoy" train $quiet $chat STEPS=5 "${@:4}" >out 2>err
+    ok "$1" is "$? $(grep -qF -- "$3" err && echo said)" "$2 said"
+}
+echo 'plain text' >t.txt
+code "plain text" 78 "TASK=chat reads conversations as JSON lines" DATA=t.txt
+echo '{"text": "a"}' >text.jsonl
+code "texts" 65 "text.jsonl, line 1: not a conversation" DATA=text.jsonl
+(head -n 3 messages.jsonl; echo '{"messages":[{"role":"tool","content":"x"}]}') >tool.jsonl
+code "a role that is unknown, with file and line" 65 'tool.jsonl, line 4: message 1 has the role "tool"' DATA=tool.jsonl
+(head -n 3 messages.jsonl; head -n 1 prompt.jsonl) >mixed.jsonl
+code "two forms in a file" 65 "mixed.jsonl, line 4: a record with prompt and completion among records with messages" DATA=mixed.jsonl
+(head -n 2 messages.jsonl; echo '{"messages":[{"role":"user","content":"x"}]}') >mute.jsonl
+code "no answer" 65 "mute.jsonl, line 3: the conversation has no message of the assistant" DATA=mute.jsonl
+printf '{"prompt":"\xff","completion":"a"}\n' >utf8.jsonl
+code "bytes that are not UTF-8" 65 "utf8.jsonl, line 1: " DATA=utf8.jsonl
+printf '' >empty.jsonl
+code "an empty file" 65 "empty.jsonl" DATA=empty.jsonl
+echo '{"input_ids":[1,2,3],"labels":[1,2,3]}' >full.jsonl
+code "every token counts" 65 "every token of the first conversations counts in the loss" DATA=full.jsonl
+echo '{"input_ids":[1,99999],"labels":[-100,99999]}' >id.jsonl
+code "an id beyond the vocabulary" 65 "99999" DATA=id.jsonl
+code "answers that do not fit SEQ_LEN" 65 "raise SEQ_LEN" DATA=messages.jsonl SEQ_LEN=16
+perl -e 'print qq({"prompt":"@{["x " x 100]}","completion":"a"}\n) x 6, qq({"prompt":"x","completion":"a"}\n) x 4' >long.jsonl
+code "most answers cut off" 65 "6 of 10 conversations have no answer within SEQ_LEN=64" DATA=long.jsonl
+run $chat DATA=long.jsonl STEPS=2 ALLOW_CUT=1 GLOBAL_BATCH=2 LOG_LEVEL=info
+ok "ALLOW_CUT=1 leaves them out" says "10 conversations, 6 cut, 6 without an answer left out"
+code "a template that is unknown" 78 "CHAT_TEMPLATE=nothing is neither a file nor a family" DATA=messages.jsonl CHAT_TEMPLATE=nothing
+code "a family whose tokens the tokenizer lacks" 78 "CHAT_TEMPLATE=chatml needs the token <|im_start|>" DATA=messages.jsonl CHAT_TEMPLATE=chatml
+code "a base model without a template" 78 "has no chat_template; set CHAT_TEMPLATE" DATA=messages.jsonl CHAT_TEMPLATE=auto
+echo '{"special":["{eos}"],"user":["Q: ","\n"],"assistant":["A:","{eos}","\n"]}' >table.json
+"$convoy" tokenize DATA=messages.jsonl CHAT_TEMPLATE=table.json SHOW=1 >out 2>err
+ok "a template in a file" is "$(sed -n 2p out)" "A:⟦word0 word0<|endoftext|>⟧"
+"$convoy" tokenize DATA=messages.jsonl TASK=chat OUT=x.bin >out 2>err
+ok "no token file is written of conversations" is "$? $([ -e x.bin ] && echo x.bin)" "78 "
+done_testing

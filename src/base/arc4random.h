@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 void arc4random_buf(void *out, size_t out_bytes); /* bytes of the kernel's generator; cannot fail */
+/* arc4random — returns 32 bits of the same generator. */
 uint32_t arc4random(void);
 
 #endif

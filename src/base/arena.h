@@ -16,6 +16,8 @@ struct arena {
 
 #define ARENA_ALIGN 64 /* every allocation starts on a cache line, which a 512-bit vector fills */
 
+/* arena_round — returns the bytes that an allocation of `bytes` occupies: a multiple of
+ * ARENA_ALIGN. */
 static inline size_t arena_round(size_t bytes)
 {
     return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
@@ -27,6 +29,7 @@ void arena_init(struct arena *a, const char *name, void *base, size_t cap_bytes)
 /* arena_alloc — returns the next allocation, ARENA_ALIGN-aligned. A full or sealed arena is an
  * ASSERT, because sizes are planned. */
 void *arena_alloc(struct arena *a, size_t bytes);
+/* arena_seal — forbids further allocations. */
 void arena_seal(struct arena *a);
 
 #endif

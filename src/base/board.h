@@ -55,8 +55,10 @@ enum board_phase {
 #undef BOARD_PHASE_ENUM
         BOARD_PHASE_N
 };
+/* board_phase_text — returns the text of a phase; for a value that is not in the list, the text of
+ * FAILED. Never NULL. */
 const char *board_phase_text(enum board_phase phase);
-/* returns BOARD_PHASE_N if no phase has that text */
+/* board_phase_named — returns the phase with this text; BOARD_PHASE_N: there is none. */
 enum board_phase board_phase_named(const char *text);
 
 /* Requests of a supervisor to its workers; a higher request replaces a lower one. Workers carry it
@@ -231,15 +233,21 @@ enum status board_attach(int fd, struct board **out);
 /* board_of_process — for `rehearse`: returns the board of another process of this user, a
  * supervisor, if it is the board of this node. NULL: it has none yet. */
 struct board *board_of_process(pid_t pid, int node_id);
+/* board_fd — returns the descriptor of the memory, which workers inherit. */
 int board_fd(const struct board *board);
 void board_close(struct board *board); /* accepts NULL */
 
+/* board_node_publish — in the supervisor: publishes the state of its node. */
 void board_node_publish(struct board *board, const struct board_node *node);
+/* board_node_copy — copies the last publication. Before the first one it fills in zeros, with one
+ * node and one rank along each axis. */
 void board_node_copy(const struct board *board, struct board_node *out);
+/* board_worker_publish — in a worker: publishes its numbers. */
 void board_worker_publish(struct board *board, int worker_i, const struct board_worker *worker);
 /* board_worker_copy — copies the last whole publication; false: none since board_worker_clear. */
 bool board_worker_copy(const struct board *board, int worker_i, struct board_worker *out);
-/* call it before a worker is started again */
+/* board_worker_clear — removes the publications of a worker and its heartbeat. Call it before the
+ * worker is started again. */
 void board_worker_clear(struct board *board, int worker_i);
 
 /* board_heartbeat — publishes a sign of progress; cheap enough for inner loops. */
@@ -249,19 +257,25 @@ int64_t board_heartbeat_ms(const struct board *board, int worker_i);
 
 /* ---- rendezvous of the ranks ---- */
 
+/* board_ready_publish — in a worker: publishes its address, and that it waits for the next
+ * generation. */
 void board_ready_publish(struct board *board, int worker_i, const struct board_ready *ready);
 /* board_ready_copy — copies the last publication; false: none since board_worker_clear. */
 bool board_ready_copy(const struct board *board, int worker_i, struct board_ready *out);
+/* board_call_publish — in a worker: publishes the collective that it is in. One thread only
+ * (comm_heartbeat). */
 void board_call_publish(struct board *board, int worker_i, const struct board_call *call);
 /* board_call_copy — copies the last publication; false: none since board_worker_clear. */
 bool board_call_copy(const struct board *board, int worker_i, struct board_call *out);
+/* board_gpu_publish — in a worker: publishes the numbers of its GPU. One thread only
+ * (gpu_stats). */
 void board_gpu_publish(struct board *board, int worker_i, const struct board_gpu *gpu);
 /* board_gpu_copy — copies the last publication; false: none since board_worker_clear. */
 bool board_gpu_copy(const struct board *board, int worker_i, struct board_gpu *out);
 
+#define BOARD_SECRET_BYTES 16
 /* board_secret_publish — in the supervisor, before board_world_publish: publishes the secret by
  * which the ranks of a generation recognise each other. */
-#define BOARD_SECRET_BYTES 16
 void board_secret_publish(struct board *board, int64_t generation,
                           const uint8_t secret[BOARD_SECRET_BYTES]);
 /* board_secret_copy — in a worker: copies the secret; false: there is none, or it is another

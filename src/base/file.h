@@ -34,10 +34,12 @@ struct file_map {
     const uint8_t *data;
     size_t bytes;
 };
+/* file_map_open — maps a whole file for reading, until file_map_close. It may be an empty file. */
 enum status file_map_open(const char *path, struct file_map *out);
 /* file_map_release — removes the pages of map's bytes [data, data+bytes) from resident memory; they
  * stay in the page cache. */
 void file_map_release(const struct file_map *map, const uint8_t *data, size_t bytes);
+/* file_map_close — unmaps the file and empties the struct. Accepts an empty one. */
 void file_map_close(struct file_map *map);
 
 /* file_read_fail — fails with "cannot VERB PATH: …" for errno, and the status listed above. */
@@ -72,7 +74,10 @@ enum status file_remove_tree(const char *path);
 /* file_write_at — writes all bytes. A descriptor with O_DIRECT loses that flag if the file system
  * cannot write these bytes with it. path: for the failure. */
 enum status file_write_at(int fd, const char *path, const void *data, size_t bytes, int64_t offset);
+/* file_exists — returns true if there is a file of any kind. Follows links: false for a broken
+ * one. */
 bool file_exists(const char *path);
+/* file_is_dir — returns true for a folder, and for a link to one. */
 bool file_is_dir(const char *path);
 int64_t file_bytes(const char *path); /* -1: not a regular file or missing */
 /* file_space_bytes — returns the free space for this user on the file system of path, which need

@@ -17,17 +17,22 @@
 /* json_parse — the caller frees *out with cJSON_Delete. what: the document's name for the failure.
  * ST_BAD_DATA: not JSON, or bytes other than white space follow it; ST_RETRY: out of memory. */
 enum status json_parse(const char *bytes, size_t n, const char *what, cJSON **out);
+/* json_get_i64 — reads a whole number from min to max. Every getter fails with ST_BAD_DATA and
+ * leaves *out unchanged. */
 enum status json_get_i64(const cJSON *object, const char *key, int64_t min, int64_t max,
                          int64_t *out);
 /* json_item_i64 — reads a value itself, such as an element of a list; key: for the failure. */
 enum status json_item_i64(const cJSON *item, const char *key, int64_t min, int64_t max,
                           int64_t *out);
+/* json_get_f64 — reads a finite number. */
 enum status json_get_f64(const cJSON *object, const char *key, double *out);
 /* json_get_string — reads a string; *out is borrowed until the document is deleted. */
 enum status json_get_string(const cJSON *object, const char *key, const char **out);
 /* json_get_hex — reads a string of exactly 16 lower-case hexadecimal digits. */
 enum status json_get_hex(const cJSON *object, const char *key, uint64_t *out);
+/* json_get_array — reads an array; *out is borrowed until the document is deleted. */
 enum status json_get_array(const cJSON *object, const char *key, const cJSON **out);
+/* json_get_object — reads an object; *out is borrowed likewise. */
 enum status json_get_object(const cJSON *object, const char *key, const cJSON **out);
 /* json_text — returns a text, or "" if there is none: for documents that another version may have
  * written. */

@@ -13,22 +13,29 @@
 /* Small memory: settings, plans, lists, objects. If it is missing, the process writes one sentence
  * with the file and line of the call and ends with exit code 75: nothing that it could do instead
  * would work, either. The memory of models and of files, and sizes that a peer or a file states,
- * are allocated with malloc and checked by the caller. All of it is freed with free(). Any thread.
- *
- * memory_new: n objects of `bytes` bytes each, zeroed. memory_resize: data, which may be NULL, with
- * room for n objects; new ones are not zeroed. memory_text: a copy of a text. */
+ * are allocated with malloc and checked by the caller. All of it is freed with free(). Any
+ * thread. */
+
+/* memory_new — returns n objects of `bytes` bytes each, zeroed. */
 #define memory_new(n, bytes) memory_new_at(__FILE__, __LINE__, n, bytes)
+/* memory_resize — returns data, which may be NULL, with room for n objects; new ones are not
+ * zeroed. */
 #define memory_resize(data, n, bytes) memory_resize_at(__FILE__, __LINE__, data, n, bytes)
-/* memory_grow: data with room for more than n objects; *cap is its room in objects, which is
- * doubled. */
+/* memory_grow — returns data with room for more than n objects; *cap is its room in objects, which
+ * is doubled if it is full. */
 #define memory_grow(data, n, cap, bytes) memory_grow_at(__FILE__, __LINE__, data, n, cap, bytes)
+/* memory_text — returns a copy of a text. */
 #define memory_text(text) memory_text_at(__FILE__, __LINE__, text)
+/* memory_new_at — does memory_new for a call at file:line. Use the macros instead of these four. */
 void *memory_new_at(const char *file, int line, size_t n, size_t bytes)
     __attribute__((malloc, returns_nonnull));
+/* memory_resize_at — does memory_resize for a call at file:line. */
 void *memory_resize_at(const char *file, int line, void *data, size_t n, size_t bytes)
     __attribute__((returns_nonnull, warn_unused_result));
+/* memory_grow_at — does memory_grow for a call at file:line. */
 void *memory_grow_at(const char *file, int line, void *data, size_t n, size_t *cap, size_t bytes)
     __attribute__((warn_unused_result));
+/* memory_text_at — does memory_text for a call at file:line. */
 char *memory_text_at(const char *file, int line, const char *text)
     __attribute__((malloc, returns_nonnull));
 

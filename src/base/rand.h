@@ -27,6 +27,7 @@ struct rand4 {
     uint32_t v[4];
 };
 
+/* rand_philox — returns block `index` of the stream: four words. */
 static inline struct rand4 rand_philox(uint64_t seed, uint64_t stream, uint64_t index)
 {
     uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
@@ -51,6 +52,8 @@ static inline uint32_t rand_u32(uint64_t seed, uint64_t stream, uint64_t index)
     return rand_philox(seed, stream, index / 4).v[index % 4];
 }
 
+/* rand_u64 — returns 64-bit element `index` of the stream: half index % 2 of Philox block index /
+ * 2. */
 uint64_t rand_u64(uint64_t seed, uint64_t stream, uint64_t index);
 double rand_uniform(uint64_t seed, uint64_t stream, uint64_t index); /* [0, 1), 53 bits */
 /* rand_normal — for tests: returns N(0,1) by Box–Muller in double, one Philox block per value. */
@@ -59,7 +62,7 @@ double rand_normal(uint64_t seed, uint64_t stream, uint64_t index);
  * 2^64). */
 uint64_t rand_below(uint64_t seed, uint64_t stream, uint64_t index, uint64_t n);
 /* rand_permute — returns the new position of position `index` of [0, n) in the permutation of
- * (seed, stream): a 4-round or more Feistel network over the next power of four, walked until it
+ * (seed, stream): a Feistel network of eight rounds over the next power of four, walked until it
  * lands below n. A bijection on [0, n); O(1) expected, no table. */
 uint64_t rand_permute(uint64_t seed, uint64_t stream, uint64_t index, uint64_t n);
 

@@ -25,7 +25,9 @@
 #define RANK_STATS_UNKNOWN_REMAINING(field) .field = NAN,
 #define RANK_STATS_UNKNOWN_TIMES(field)
 
+/* rank_stats_count — returns a whole number as a double; negative, which is unknown: NAN. */
 static inline double rank_stats_count(int64_t value) { return value >= 0 ? (double)value : NAN; }
+/* rank_stats_remaining — returns the value; negative, which is unknown: NAN. */
 static inline double rank_stats_remaining(double value) { return value >= 0 ? value : NAN; }
 
 #endif

@@ -73,6 +73,7 @@ enum status {
 const char *status_name(enum status st); /* "BAD_DATA"; never NULL */
 const char *status_text(enum status st); /* text of the list; never NULL */
 int status_exit_code(enum status st);    /* exit code of the process */
+/* status_group — returns the group of the list. */
 enum status_group status_group(enum status st);
 /* status_from_exit — returns the first status in the list with this exit code (75: ST_RETRY), or
  * ST_BUG if no row has it. */
@@ -87,6 +88,7 @@ enum status status_fail_at(const char *file, int line, enum status st, const cha
 enum status status_trace_at(const char *file, int line, enum status st) __attribute__((cold));
 const char *status_message(void); /* the sentence of this thread's last FAIL(); "" if none */
 const char *status_trace(void);   /* "data/corpus.c:88 < data/feed.c:41"; for debug logs */
+/* status_clear — removes this thread's failure: message and trace become "". */
 void status_clear(void);
 /* status_file_name — returns folder and name from a source path, because names repeat between
  * folders: "peer_copy/choice.c" for "src/train/peer_copy/choice.c". If the file's name begins with

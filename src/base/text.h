@@ -70,13 +70,17 @@ bool text_is_printable(const char *s);
 int text_columns(const char *s);
 /* Returns the bytes of the first `columns` characters of s. */
 int text_prefix(const char *s, int columns);
-/* text_copy, text_format, text_format_v — write at most cap bytes with the closing 0, cap > 0. A
- * text that does not fit ends after a whole word with "…", and false is returned. */
+/* text_copy — copies s: at most cap bytes with the closing 0, cap > 0. If it does not fit, out ends
+ * after a whole word with "…", and false is returned. */
 bool text_copy(char *out, size_t cap, const char *s);
+/* text_format — formats like snprintf; limits out, and returns false, as text_copy does. */
 bool text_format(char *out, size_t cap, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* text_format_v — does text_format for a list of arguments. */
 bool text_format_v(char *out, size_t cap, const char *fmt, va_list args);
 
+/* text_starts — returns true if s begins with prefix. */
 bool text_starts(const char *s, const char *prefix);
+/* text_ends — returns true if s ends with suffix. */
 bool text_ends(const char *s, const char *suffix);
 /* Returns the value of a variable in a list of "NAME=value" that ends with NULL; NULL: it has
  * none. */
@@ -84,21 +88,23 @@ const char *text_variable(char *const *list, const char *name);
 /* text_distance — returns the number of edits (insert, delete, replace, swap neighbours) from a to
  * b, ignoring case and '_'; 999 for strings over 63 bytes. For hints about typos. */
 int text_distance(const char *a, const char *b);
-/* text_f64 — returns the shortest digits that read back as the same double, such as "0.0003" and
- * "1e-08"; "inf", "nan". Use it if a program may read the number again, or a person compares
- * two. */
 struct text_digits {
     char text[32];
 };
+/* text_f64 — returns the shortest digits that read back as the same double, such as "0.0003" and
+ * "1e-08"; "inf", "nan". Use it if a program may read the number again, or a person compares
+ * two. */
 struct text_digits text_f64(double value);
-/* Numbers for people; all return out. Not finite, or a negative span: "-".
- *   text_format_bytes  1536 → "1.5 KiB"
- *   text_format_count  1410000 → "1.41M"
- *   text_format_ms     182.3 → "182 ms", 1120 → "1.12 s"
- *   text_format_span   milliseconds → "45s", "14m", "3h12m", "2d03h" */
+/* text_format_bytes — writes a size for people: 1536 → "1.5 KiB"; not finite: "-". Returns out. */
 const char *text_format_bytes(char *out, size_t cap, double bytes);
+/* text_format_count — writes a number for people: 1410000 → "1.41M"; not finite: "-". Returns
+ * out. */
 const char *text_format_count(char *out, size_t cap, double n);
+/* text_format_ms — writes a time for people: 182.3 → "182 ms", 1120 → "1.12 s"; not finite: "-".
+ * Returns out. */
 const char *text_format_ms(char *out, size_t cap, double ms);
+/* text_format_span — writes a span of milliseconds for people: "45s", "14m", "3h12m", "2d03h";
+ * negative: "-". Returns out. */
 const char *text_format_span(char *out, size_t cap, int64_t ms);
 /* text_mask — copies s and replaces possible secrets in URLs (scheme://) by ***: user and password
  * before the host, and everything after a question mark up to the next blank or quote. Returns
@@ -114,7 +120,10 @@ struct text {
     size_t limit;
     bool overflow; /* something was cut at the limit, or memory was refused */
 };
+/* text_add — appends a text formatted like printf's. Beyond the limit it is cut, and overflow is
+ * set. */
 void text_add(struct text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* text_add_bytes — appends n bytes, limited in the same way. */
 void text_add_bytes(struct text *t, const void *bytes, size_t n);
 /* text_add_label — appends name="value" as a label of a Prometheus metric, after a comma unless it
  * is the first one. \ and " are escaped; characters other than printable ASCII become '?'. */

@@ -25,6 +25,8 @@ int thread_pool_cores(void);
 enum status thread_pool_open(int threads_n, struct thread_pool **out);
 void thread_pool_close(struct thread_pool *pool);        /* accepts NULL */
 int thread_pool_threads(const struct thread_pool *pool); /* threads_n of thread_pool_open */
+/* thread_pool_run — calls fn once for each task and returns when all of them are done (see
+ * above). */
 void thread_pool_run(struct thread_pool *pool, int tasks_n, thread_pool_fn *fn, void *arg);
 
 #endif

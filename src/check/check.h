@@ -74,14 +74,24 @@ enum status check_run(const struct check_config *config, struct check_rows *out)
 
 /* The stages, each in its own file. They are collective, with the same budget on all ranks, and add
  * rows of this rank. One rank of a node reports for the node if a thing exists once per node. */
+
+/* check_agree_run — compares the facts of all ranks, which should be equal; rank 0 adds the rows.
+ * One rank of each node adds the name of the node. Ignores the budget. */
 enum status check_agree_run(const struct check_config *config, int64_t budget_ms,
                             struct check_rows *rows);
+/* check_static_run — checks properties of the node that need no computation (host/static.h). Does
+ * nothing on ranks whose local number is not 0. */
 void check_static_run(const struct check_config *config, int64_t budget_ms,
                       struct check_rows *rows);
+/* check_node_run — measures the performance of this rank's device and node: products, memory,
+ * copies, cores, disk. */
 enum status check_node_run(const struct check_config *config, int64_t budget_ms,
                            struct check_rows *rows);
+/* check_pairs_run — measures each link between two ranks. With one rank it adds a row SKIPPED. */
 enum status check_pairs_run(const struct check_config *config, int64_t budget_ms,
                             struct check_rows *rows);
+/* check_groups_run — checks the results of collectives, then measures their speed. With one rank it
+ * adds a row SKIPPED. */
 enum status check_groups_run(const struct check_config *config, int64_t budget_ms,
                              struct check_rows *rows);
 

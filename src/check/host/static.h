@@ -40,6 +40,7 @@ struct check_static {
 void check_gpu_rows(struct check_static *s);    /* number, driver, health of each GPU */
 void check_nvlink_rows(struct check_static *s); /* NVLink and fabric manager */
 void check_xid_rows(struct check_static *s);    /* the kernel's log */
+/* check_infiniband_rows — adds rows about the ports of InfiniBand and RoCE devices. */
 void check_infiniband_rows(struct check_static *s);
 void check_interface_rows(struct check_static *s);   /* network interfaces */
 void check_cpu_rows(struct check_static *s);         /* CPUs, governor, NUMA */

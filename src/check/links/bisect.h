@@ -53,6 +53,7 @@ int check_bisect_round(struct check_bisect *bisect, int *group_of);
 void check_bisect_report(struct check_bisect *bisect, const bool *failed);
 /* check_bisect_members — returns the number of members of this kind; for tests. */
 int check_bisect_members(const struct check_bisect *bisect, enum check_member kind);
+/* check_bisect_free — frees the arrays and zeroes the struct. Accepts a zeroed struct. */
 void check_bisect_free(struct check_bisect *bisect);
 
 /* A round-robin tournament by the circle method: in each round every member is in at most one pair,

@@ -34,6 +34,7 @@ struct check_hosts {
 };
 /* check_host_collect — collects the names from the rows. */
 void check_host_collect(const struct check_rows *rows, struct check_hosts *out);
+/* check_host_free — frees the names and zeroes the struct. Accepts a zeroed struct. */
 void check_host_free(struct check_hosts *hosts);
 /* check_host_name — returns the name of a node: "gpu-17"; "": unknown. */
 const char *check_host_name(const struct check_hosts *hosts, int node);

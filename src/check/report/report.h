@@ -55,6 +55,7 @@ void check_prometheus_example(struct text *out);
 struct check_report_counts {
     int n[CHECK_VERDICT_MEASURED + 1], all;
 };
+/* check_report_count — counts the rows of each verdict. */
 struct check_report_counts check_report_count(const struct check_rows *rows);
 /* check_report_begin — begins a format: raises out's limit. */
 void check_report_begin(struct text *out);
@@ -83,6 +84,7 @@ enum status check_baseline_read(const char *path, struct check_baseline *out);
  * for tests. */
 enum status check_baseline_parse(const char *bytes, size_t n, const char *what,
                                  struct check_baseline *out);
+/* check_baseline_free — frees the rows and zeroes the struct. Accepts a zeroed struct. */
 void check_baseline_free(struct check_baseline *baseline);
 
 /* check_baseline_compare — compares the rows with the baseline, after check_judge. Returns the

@@ -91,6 +91,7 @@ struct coordinator_config {
     struct cluster_places places;
 };
 
+/* coordinator_open — starts the state of a job in which no node has joined. now_ms: clock_ms. */
 struct coordinator *coordinator_open(const struct coordinator_config *config, int64_t now_ms);
 void coordinator_close(struct coordinator *c); /* accepts NULL */
 

@@ -85,17 +85,20 @@ struct coordinator {
     struct log_queue log;
 };
 
+/* coordinator_node_id — returns the NODE_ID of a node. */
 static inline int coordinator_node_id(const struct coordinator *c,
                                       const struct coordinator_node *node)
 {
     return (int)(node - c->nodes);
 }
 
+/* coordinator_is_present — returns true for a member: joined or suspect. */
 static inline bool coordinator_is_present(const struct coordinator_node *node)
 {
     return node->state == CLUSTER_NODE_JOINED || node->state == CLUSTER_NODE_SUSPECT;
 }
 
+/* coordinator_is_absent — returns true if the node is awaited or lost. */
 static inline bool coordinator_is_absent(const struct coordinator_node *node)
 {
     return node->state == CLUSTER_NODE_AWAITED || node->state == CLUSTER_NODE_LOST;

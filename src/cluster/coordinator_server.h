@@ -32,6 +32,8 @@ struct coordinator_server_config {
     void *arg;
 };
 
+/* coordinator_server_open — listens on addr and port, and answers requests on the event loop. The
+ * pointers of config are borrowed until close. */
 enum status coordinator_server_open(const struct coordinator_server_config *config,
                                     struct coordinator_server **out);
 /* coordinator_server_close — answers the held requests. Accepts NULL. */
@@ -39,6 +41,7 @@ void coordinator_server_close(struct coordinator_server *s);
 /* coordinator_server_flush — answers held heartbeats for which there is news, or whose hold time is
  * over. Call it after every change and several times a second. */
 void coordinator_server_flush(struct coordinator_server *s);
+/* coordinator_server_strangers — does https_server_strangers for this server. */
 void coordinator_server_strangers(const struct coordinator_server *s,
                                   struct https_server_strangers *out);
 

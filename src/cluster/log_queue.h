@@ -17,6 +17,8 @@ struct log_queue {
     int first_i, lines_n;
 };
 
+/* log_queue_add — appends a line formatted like printf's; a long one is shortened. Drops the line
+ * if the queue is full. */
 void log_queue_add(struct log_queue *queue, bool is_warning, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 /* log_queue_next — removes the oldest line and returns it, valid until the next add. NULL: none. */

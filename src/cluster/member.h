@@ -80,6 +80,7 @@ struct member {
     char where[288];                /* node 0's host and port, for messages; "": unknown */
 };
 
+/* member_init — starts the state of a node that has not joined. now_ms: clock_ms. */
 void member_init(struct member *m, const struct member_config *config, int64_t now_ms);
 
 /* ---- events of the supervisor, as in cluster.h ----

@@ -23,6 +23,8 @@ struct member_client_config {
     void *arg;
 };
 
+/* member_client_open — prepares the requests to node 0; member_client_pump sends them. Borrows loop
+ * and member until close. */
 enum status member_client_open(const struct member_client_config *config,
                                struct member_client **out);
 void member_client_close(struct member_client *c); /* accepts NULL */

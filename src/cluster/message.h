@@ -36,6 +36,7 @@
 struct message_incarnation {
     uint64_t hi, lo;
 };
+/* message_is_same — returns true if both are the same start of the same process. */
 static inline bool message_is_same(struct message_incarnation a, struct message_incarnation b)
 {
     return a.hi == b.hi && a.lo == b.lo;
@@ -131,19 +132,27 @@ struct message_body {
     char agree[MESSAGE_AGREE_MAX];
 };
 
-/* Writers append. A text that has overflowed its limit must not be sent. join NULL: none. */
+/* Writers append JSON. A text that has overflowed its limit must not be sent. */
+
+/* message_write_heartbeat — writes a heartbeat. join NULL: none. hold_ms: as in message_body. */
 void message_write_heartbeat(struct text *out, const struct message_heartbeat *heartbeat,
                              const struct message_join *join, int64_t hold_ms);
+/* message_write_reply — writes the reply to a heartbeat. */
 void message_write_reply(struct text *out, const struct message_reply *reply);
+/* message_write_world_request — writes the request for the addresses of a generation. */
 void message_write_world_request(struct text *out, int node_id,
                                  struct message_incarnation incarnation, int64_t generation);
+/* message_write_world — writes the world of a generation: its secret, nodes and addresses. */
 void message_write_world(struct text *out, const struct cluster_world *world);
 
-/* Readers accept bytes of any content: ST_BAD_DATA with a reason. If the protocol differs, only
- * protocol, node_id and host are read, and has_join is set, so that the coordinator reports the
- * difference. */
+/* Readers accept bytes of any content: ST_BAD_DATA with a reason; ST_RETRY: out of memory. */
+
+/* message_read_heartbeat — reads a heartbeat. If the protocol differs, only protocol, node_id and
+ * host are read, and has_join is set, so that the coordinator reports the difference. */
 enum status message_read_heartbeat(const char *bytes, size_t n, struct message_body *out);
+/* message_read_reply — reads the reply to a heartbeat. */
 enum status message_read_reply(const char *bytes, size_t n, struct message_reply *out);
+/* message_read_world_request — reads the request for the addresses of a generation. */
 enum status message_read_world_request(const char *bytes, size_t n, int *node_id_out,
                                        struct message_incarnation *incarnation_out,
                                        int64_t *generation_out);

@@ -33,6 +33,8 @@ struct straggler_pace {
     int64_t sequence, age_ms;
     int64_t longest_ms;
 };
+/* straggler_pace_add — adds the next report of the rank: the age of its last call counts if the
+ * rank has gone on to a later call. */
 void straggler_pace_add(struct straggler_pace *pace, const struct cluster_rank *rank);
 
 #endif

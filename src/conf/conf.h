@@ -81,6 +81,7 @@ void conf_hint_warn(const struct conf *conf, char **environment);
 /* conf_i64 — returns an integer: a duration in milliseconds, a boolean, or a choice as enum
  * conf_NAME. */
 int64_t conf_i64(const struct conf *conf, enum conf_key key);
+/* conf_f64 — returns a number with a fraction. */
 double conf_f64(const struct conf *conf, enum conf_key key);
 /* conf_count — returns the number that follows a choice: 12 in RECOMPUTE=block:12; 0: none. */
 int64_t conf_count(const struct conf *conf, enum conf_key key);
@@ -96,10 +97,12 @@ enum conf_origin conf_origin(const struct conf *conf, enum conf_key key);
 const char *conf_source(const struct conf *conf, enum conf_key key);
 bool conf_is_set(const struct conf *conf, enum conf_key key); /* false: it has the default */
 
-/* conf_fault, conf_fault_step, conf_fault_rank — return the parts of FAULT: the failure to inject,
- * the step before which it happens (counted from 1; 0: none, or in a check), and the rank. */
+/* conf_fault — returns the failure that FAULT injects; CONF_FAULT_NONE: none. */
 enum conf_FAULT conf_fault(const struct conf *conf);
+/* conf_fault_step — returns the step before which FAULT injects it, counted from 1; 0: none, or in
+ * a check. */
 int64_t conf_fault_step(const struct conf *conf);
+/* conf_fault_rank — returns the rank on which FAULT injects it; by default 0. */
 int conf_fault_rank(const struct conf *conf);
 /* conf_ranks — returns the number of workers on all nodes. */
 int conf_ranks(const struct conf *conf);
@@ -135,8 +138,11 @@ bool conf_is_dumb(char **environment);
 /* conf_threads — returns the first number in OMP_NUM_THREADS; 0: unset. */
 int conf_threads(const struct conf *conf);
 
-/* These functions append to *out. The first two include hooks only if they are set. */
+/* These functions append to *out. */
+
 void conf_write_table(const struct conf *conf, struct text *out); /* `convoy config` */
+/* conf_write_json — writes one JSON object with value, source, bounds and help of each setting.
+ * Includes hooks only if they are set, as conf_write_table does. */
 void conf_write_json(const struct conf *conf, struct text *out);
 /* conf_write_settings — writes one line of JSON that may be published:
  * {"settings":[{"name","value","source"} …]} of the settings that differ from their defaults.
@@ -164,13 +170,20 @@ void conf_write_pairs_markdown(struct text *out); /* table of the pairs that exc
 /* conf_write_hooks_markdown — writes the table of hooks in docs/testing.md. */
 void conf_write_hooks_markdown(struct text *out);
 
-/* Columns of a row, for man pages and shell completion. heading: heading of the row's group; NULL:
- * a hook, which is not shown. choices: "a|b|c"; "": it is not a choice. */
+/* Columns of a row, for man pages and shell completion; static text. */
+
+/* conf_row_name — returns the name of the setting. */
 const char *conf_row_name(enum conf_key key);
+/* conf_row_heading — returns the heading of the row's group; NULL: a hook, which is not shown. */
 const char *conf_row_heading(enum conf_key key);
+/* conf_row_default — returns the default as text. */
 const char *conf_row_default(enum conf_key key);
+/* conf_row_help — returns the help text. */
 const char *conf_row_help(enum conf_key key);
+/* conf_row_choices — returns the choices as "a|b|c", for a boolean "1|0"; "": the row is of another
+ * kind. */
 const char *conf_row_choices(enum conf_key key);
+/* conf_row_result — returns the part of the result that the setting decides. */
 enum conf_result conf_row_result(enum conf_key key);
 /* conf_row_is_of — returns true if column COMMANDS of the row has this word. */
 bool conf_row_is_of(enum conf_key key, const char *command);

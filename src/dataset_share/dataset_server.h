@@ -11,6 +11,7 @@ struct evbuffer;
 struct https_server_request;
 struct dataset_server;
 
+/* dataset_server_open — starts a server without lists. Never NULL. */
 struct dataset_server *dataset_server_open(void);
 /* dataset_server_close — accepts NULL. Buffers that were passed to requests live until they are
  * sent. */

@@ -53,7 +53,10 @@ struct file_list {
 /* file_list_add — copies the file. ST_RETRY: no memory; ST_BAD_DATA: not valid in a list. */
 enum status file_list_add(struct file_list *list, const struct file_list_entry *file);
 void file_list_free(struct file_list *list); /* accepts a zeroed struct, twice */
+/* file_list_bytes — returns the bytes of all files together. */
 int64_t file_list_bytes(const struct file_list *list);
+/* file_list_name — writes the name of the list: 32 hexadecimal digits of a hash over weights and
+ * files, without paths. */
 void file_list_name(const struct file_list *list, char out[FILE_LIST_NAME_MAX]);
 
 /* file_list_write — appends the JSON. is_with_paths: only between processes of one node. */
@@ -75,7 +78,10 @@ struct file_list_request {
     int file_i;
     int64_t first;
 };
+/* file_list_write_request — appends the request as JSON. */
 void file_list_write_request(struct text *out, const struct file_list_request *request);
+/* file_list_read_request — reads a request; accepts bytes of any content. ST_BAD_DATA: with a
+ * reason. */
 enum status file_list_read_request(const char *bytes, size_t n, struct file_list_request *out);
 
 #endif

@@ -47,6 +47,7 @@ struct comm_eager {
 
 /* comm_eager_open — allocates; the fields above `peers` are set. */
 enum status comm_eager_open(struct comm_eager *eager);
+/* comm_eager_free — frees the memory and zeroes the struct. Accepts a zeroed struct. */
 void comm_eager_free(struct comm_eager *eager);
 
 /* Returns the content received from rank r. */

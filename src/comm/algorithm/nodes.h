@@ -90,10 +90,17 @@ struct message_wait comm_nodes_wait(struct comm_ctx *ctx);
  * the rank that caused it. */
 enum status comm_nodes_finish(struct comm_ctx *ctx, enum status st);
 
-/* Entries of the table (transport.h). */
+/* ---- entries of the table (transport.h) ---- */
+
+/* comm_nodes_open_begin — opens the messenger and packs its address. Does not wait for peers. */
 enum status comm_nodes_open_begin(struct comm_ctx *ctx, void *address, int64_t *address_bytes);
+/* comm_nodes_open_end — connects to all ranks, and maps the memory that workers of this node
+ * share. */
 enum status comm_nodes_open_end(struct comm_ctx *ctx, const void *addresses, const int64_t *bytes);
+/* comm_nodes_open_split — opens a split on the connections of its parent. Waits for its members. */
 enum status comm_nodes_open_split(struct comm_ctx *ctx);
+/* comm_nodes_open_close — frees the state; a root also closes its connections. Accepts a ctx
+ * without state. */
 void comm_nodes_open_close(struct comm_ctx *ctx);
 
 #endif

@@ -55,8 +55,6 @@ struct comm_two_level {
     char *finished, *own; /* finished rail of the current call, and this rank's part of it */
 };
 
-/* comm_two_level_open — opens both levels. root_rank: each member's rank in the root, node by node.
- * memory, intra: borrowed until comm_two_level_free. chunk_bytes: as in comm_direct_open. */
 struct comm_two_level_config {
     const struct comm_two_level_ops *ops;
     void *intra;
@@ -67,6 +65,8 @@ struct comm_two_level_config {
     const int *root_rank;
     int64_t chunk_bytes;
 };
+/* comm_two_level_open — opens both levels. root_rank: each member's rank in the root, node by node.
+ * memory, intra: borrowed until comm_two_level_free. chunk_bytes: as in comm_direct_open. */
 enum status comm_two_level_open(struct comm_two_level *two_level,
                                 const struct comm_two_level_config *config);
 void comm_two_level_free(struct comm_two_level *two_level); /* accepts a zeroed struct */

@@ -38,7 +38,7 @@
  *   ST_BUG    the ranks are in different calls; the message names both calls
  *   ST_FAULT, ST_BAD_SETTING   from NCCL
  * Every further call returns the same failure, and only comm_close is allowed. Open and alloc may
- * also return ST_RETRY, ST_BAD_SETTING, ST_NO_DEVICE and ST_STORE. */
+ * also return ST_RETRY, ST_BAD_SETTING, ST_DISAGREE, ST_NO_DEVICE and ST_STORE. */
 #ifndef CONVOY_COMM_COMM_H
 #define CONVOY_COMM_COMM_H
 
@@ -119,18 +119,17 @@ struct comm_config {
     struct shm_threads_world *threads; /* THREADS: the world that all ranks share */
 };
 
-/* comm_begin_open, comm_end_open — open a comm in two halves; in between, the caller distributes
- * the addresses.
- *   begin  allocates memory and sockets, and packs this rank's address: *address_bytes of at most
- *          COMM_ADDRESS_MAX bytes at `address` (SELF, THREADS: 0). Does not wait for peers.
- *   end    connects to the peers of this generation and waits for them, up to the deadline. Refuses
- *          peers of another generation.
- *          addresses: ranks × COMM_ADDRESS_MAX bytes; bytes[r]: the bytes that rank r uses. */
+/* comm_begin_open — begins to open a comm: allocates memory and sockets, and packs this rank's
+ * address, *address_bytes of at most COMM_ADDRESS_MAX bytes at `address` (SELF, THREADS: 0 bytes).
+ * Does not wait for peers. The caller then distributes the addresses. */
 enum status comm_begin_open(const struct comm_config *config, struct comm **out, void *address,
                             int64_t *address_bytes);
 /* comm_set_place — sets this rank's place. Call it between the two halves if the group has other
  * nodes than config.place of comm_begin_open. */
 enum status comm_set_place(struct comm *comm, const struct comm_place *place);
+/* comm_end_open — completes the opening: connects to the peers of this generation and waits for
+ * them, up to the deadline. Refuses peers of another generation. addresses: ranks ×
+ * COMM_ADDRESS_MAX bytes; bytes[r]: the bytes that rank r uses. */
 enum status comm_end_open(struct comm *comm, int64_t generation, const void *addresses,
                           const int64_t *bytes);
 /* comm_close — ends the comm. Also valid after begin only, or after a failed end. It does not wait
@@ -193,9 +192,10 @@ enum status comm_all_to_all(struct comm *comm, struct tensor out, struct tensor 
                             int64_t part_elems);
 /* comm_broadcast — copies `data` (elems) of rank `root` to `data` of every rank. */
 enum status comm_broadcast(struct comm *comm, struct tensor data, int64_t elems, int root);
-/* comm_send, comm_recv — move a message between two ranks; the other ranks are not involved. elems
- * and dtype are the same at both ends. comm_send returns when `data` may be reused. */
+/* comm_send — sends a message to rank `to`; the other ranks are not involved. elems and dtype are
+ * the same at both ends. Returns when `data` may be reused. */
 enum status comm_send(struct comm *comm, struct tensor data, int64_t elems, int to);
+/* comm_recv — receives a message of rank `from` into `data`. */
 enum status comm_recv(struct comm *comm, struct tensor data, int64_t elems, int from);
 /* comm_barrier — returns after every rank has entered it. */
 enum status comm_barrier(struct comm *comm);
@@ -208,10 +208,13 @@ enum status comm_barrier(struct comm *comm);
 struct comm_ticket {
     int64_t sequence;
 };
+/* comm_all_reduce_begin — begins comm_all_reduce. Pass the ticket to comm_wait. */
 enum status comm_all_reduce_begin(struct comm *comm, struct tensor out, struct tensor in,
                                   int64_t elems, struct comm_ticket *ticket);
+/* comm_reduce_scatter_begin — begins comm_reduce_scatter. */
 enum status comm_reduce_scatter_begin(struct comm *comm, struct tensor out, struct tensor in,
                                       int64_t elems, struct comm_ticket *ticket);
+/* comm_all_gather_begin — begins comm_all_gather. */
 enum status comm_all_gather_begin(struct comm *comm, struct tensor out, struct tensor in,
                                   int64_t elems, struct comm_ticket *ticket);
 /* comm_job_begin — queues a function: the queue thread calls job(arg) in its turn. The job makes
@@ -249,26 +252,27 @@ enum status comm_check(const struct comm *comm);
  * splits if they make equal numbers of calls. */
 enum status comm_split(struct comm *comm, const int *ranks, int ranks_n, struct comm **out);
 
-/* comm_times — returns milliseconds and bytes since its last call.
+/* Milliseconds and bytes of comm_times.
  *   busy_ms     time in which the transport executed calls, on the queue thread or the caller's
  *   wait_ms     time in which the caller's thread was blocked in comm_wait or in a blocking call.
  *               Jobs do not count. The program reports the part that falls into a training step:
  *               wait_ms in /status and in the metrics file, rank_wait_seconds in /metrics.
- *   bytes_sent  bytes sent to other ranks
- * Splits count in their parent. */
+ *   bytes_sent  bytes sent to other ranks */
 struct comm_times {
     double busy_ms, wait_ms;
     int64_t bytes_sent;
 };
+/* comm_times — returns the times and bytes since its last call, and starts again from 0. Splits
+ * count in their parent. */
 void comm_times(struct comm *comm, struct comm_times *out);
 
-/* comm_link — returns the network's figures for this rank's connection to another rank, since it
- * was opened. Call it while no call is in progress. false: the transport has no figures (only this
- * program's own TCP has), or the rank is this one. */
 struct comm_link {
     int64_t segments_sent, segments_resent; /* TCP segments; resent: the retransmitted ones */
     int64_t rtt_us, rtt_us_min;             /* the kernel's smoothed round trip, and its least */
 };
+/* comm_link — returns the network's figures for this rank's connection to another rank, since it
+ * was opened. Call it while no call is in progress. false: the transport has no figures (only this
+ * program's own TCP has), the rank is this one, or the comm has failed. */
 bool comm_link(const struct comm *comm, int rank, struct comm_link *out);
 
 /* comm_closed_rank — returns the rank whose host closed or reset its connection to this one
@@ -281,6 +285,7 @@ int comm_closed_rank(const struct comm *comm);
  * and each opens a comm on it. nodes > 1 yields the sum order of that number of nodes. NULL: out of
  * memory. Free it after the last comm_close. */
 struct shm_threads_world *shm_threads_world_new(int nodes, int locals);
+/* shm_threads_world_free — frees the world. Accepts NULL. */
 void shm_threads_world_free(struct shm_threads_world *world);
 
 #endif

@@ -53,6 +53,7 @@ struct comm {
 void comm_run_fail(struct comm_root *root, enum status st);
 /* comm_run_fail_again — returns the first failure. */
 enum status comm_run_fail_again(const struct comm_root *root);
+/* comm_run_has_failed — returns true if a call has failed. Any thread. */
 bool comm_run_has_failed(const struct comm_root *root);
 /* comm_run_number — numbers a call when it is executed. */
 void comm_run_number(struct comm *comm, struct comm_call *call);
@@ -69,14 +70,18 @@ enum status comm_run(struct comm *comm, struct comm_call *call);
 /* comm_run_put — appends an item to the queue. */
 enum status comm_run_put(struct comm *comm, struct comm_queue_item *item,
                          struct comm_ticket *ticket);
-/* comm_run_queued, comm_run_poll_queued — the functions of the queue thread (queue.h). */
+/* comm_run_queued — starts one item; the comm_queue_fn of the queue thread. */
 void comm_run_queued(struct comm_queue_item *item);
+/* comm_run_poll_queued — returns the newest ticket up to which all are done; the
+ * comm_queue_poll_fn. root: a comm_root. */
 int64_t comm_run_poll_queued(void *root, int64_t started);
 
 /* ---- calls that the device executes (async.c) ----
  *
  * A transport with about.stream puts calls there, and the queue thread watches them. All functions
  * but _open, _close, _can_run and _stream_wait run on that thread. ---- */
+
+/* comm_async_open — returns a state in which no call is in progress; never NULL. */
 struct comm_async *comm_async_open(void);
 void comm_async_close(struct comm_async *async); /* accepts NULL */
 /* comm_async_can_run — returns true if the call can be put on the stream as it is: it needs no

@@ -24,6 +24,8 @@ typedef void comm_queue_fn(struct comm_queue_item *item);
  * all are done. NULL: an item is done when it was started. */
 typedef int64_t comm_queue_poll_fn(void *arg, int64_t started);
 
+/* comm_queue_open — returns an empty queue; never NULL. poll NULL: see comm_queue_poll_fn.
+ * poll_arg: the first argument of poll. */
 struct comm_queue *comm_queue_open(comm_queue_fn *fn, comm_queue_poll_fn *poll, void *poll_arg);
 /* comm_queue_close — waits until all items are done. Accepts NULL. */
 void comm_queue_close(struct comm_queue *queue);

@@ -24,9 +24,9 @@ struct staging;
 enum status staging_open(struct dev *dev, bool to_device, struct staging **out);
 void staging_close(struct staging *staging); /* accepts NULL */
 
+#define STAGING_EVENTS 300 /* more than there can be calls in the queue */
 /* staging_record — records an event at the stream's current end, for the next call. The event is
  * valid until STAGING_EVENTS more have been recorded. One thread at a time. */
-#define STAGING_EVENTS 300 /* more than there can be calls in the queue */
 enum status staging_record(struct staging *staging, struct stream *s, struct dev_event **out);
 
 /* staging_sync — waits until the stream is idle, or the call in progress ends (transport_check). */

@@ -13,6 +13,14 @@
 
 #include "kernels/tensor.h"
 
+struct sum_args {
+    const void *const *in;
+    void *const *out;
+    int nodes, locals, outs_n;
+    enum dtype dtype_in, dtype_out;
+    int64_t elems;
+    bool is_nt;
+};
 /* sum_run — writes out[o][i] = Σ_s in[s][i], added along sum_tree_plan_nodes(nodes, locals); slot s
  * of that plan holds in[s].
  *   in     nodes·locals sources of `elems` elements; dtype_in F32, F64, BF16 or F16
@@ -22,14 +30,6 @@
  *          threads may read the result after sum_run has returned and this thread has executed a
  *          release.
  * BF16 and F16 are summed in fp32 and rounded once, to nearest even. */
-struct sum_args {
-    const void *const *in;
-    void *const *out;
-    int nodes, locals, outs_n;
-    enum dtype dtype_in, dtype_out;
-    int64_t elems;
-    bool is_nt;
-};
 void sum_run(const struct sum_args *a);
 
 /* sum_copy — copies `bytes` bytes, with non-temporal stores if is_nt. */
@@ -52,11 +52,12 @@ void sum_tree_shape(const int *ranks, int n, int locals, int *nodes_out, int *lo
 /* sum_tree_left — returns the size of the left half of n ≥ 2 neighbours. */
 int sum_tree_left(int n);
 
-/* sum_tree_plan — writes the n-1 additions that sum n slots: slot[to] += slot[from], in this order.
- * The sum ends in slot 0. */
+/* One addition: slot[to] += slot[from]. */
 struct sum_tree_step {
     int to, from;
 };
+/* sum_tree_plan — writes the n-1 additions that sum n slots, in their order. The sum ends in slot
+ * 0. */
 void sum_tree_plan(int n, struct sum_tree_step *out);
 
 /* sum_tree_plan_nodes — does the same for nodes × locals ranks: nodes·locals - 1 steps, each node's

@@ -68,9 +68,11 @@ struct message_driver {
     bool (*link)(const struct message_peer *peer, struct comm_link *out);
 };
 extern const struct message_driver ucx_driver, tcp_driver;
+/* ucx_supports_gpu — returns true if this UCX reports that it moves the memory of NVIDIA GPUs.
+ * state: the state of ucx_driver. */
 bool ucx_supports_gpu(const void *state);
 int64_t tcp_accept_refused(void); /* number of unauthenticated connections closed so far */
-/* number of messages so far that were not authentic or damaged */
+/* ucx_message_refused — returns the number of forged or damaged messages dropped so far. */
 int64_t ucx_message_refused(void);
 
 enum { MESSAGE_DRIVER_TCP, MESSAGE_DRIVER_UCX, MESSAGE_DRIVERS_N };
@@ -101,6 +103,7 @@ struct messenger {
 struct message_queue {
     struct message_op *first, *last;
 };
+/* messenger_queue_add — appends a receive to the queue. */
 static inline void messenger_queue_add(struct message_queue *queue, struct message_op *op)
 {
     if (queue->last != NULL)
@@ -142,6 +145,7 @@ enum status message_choose_select(struct messenger *messenger, const struct mess
  * none. */
 const void *message_choose_address(const struct messenger *messenger,
                                    const struct message_world *world, int rank, int64_t *bytes_out);
+/* message_choose_close — closes all drivers that are open. */
 void message_choose_close(struct messenger *messenger);
 
 /* messenger_op_end — ends a message; why: the reason of its failure, or NULL. */

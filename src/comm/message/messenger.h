@@ -115,9 +115,6 @@ enum status messenger_open(const struct message_config *config, struct messenger
  * network devices than cap bytes can describe. */
 enum status message_choose_pack(struct messenger *messenger, bool is_intra_node, void *out,
                                 int64_t cap, int64_t *bytes_out);
-/* message_connect — connects to each rank marked in is_peer and exchanges HELLO messages.
- * addresses: ranks × stride bytes. Blocks until all these peers are connected. Errors: ST_PEER
- * naming the rank; the errors of the watch. */
 struct message_world {
     int64_t generation;
     int rank, ranks;
@@ -128,6 +125,9 @@ struct message_world {
     const uint8_t *secret; /* COMM_SECRET_BYTES: only the ranks of this generation have it */
     bool offers_gpu;       /* this rank can send and receive GPU memory directly */
 };
+/* message_connect — connects to each rank marked in is_peer and exchanges HELLO messages.
+ * addresses: ranks × stride bytes. Blocks until all these peers are connected. Errors: ST_PEER
+ * naming the rank; the errors of the watch. */
 enum status message_connect(struct messenger *messenger, const struct message_world *world,
                             struct message_watch watch);
 /* messenger_close — ends all messages in progress and frees everything. Waits at most 100 ms for
@@ -159,18 +159,18 @@ bool messenger_link(const struct messenger *messenger, int rank, struct comm_lin
  * start. */
 int64_t messenger_refused(void);
 
-/* messenger_send, messenger_recv — begin a message and return immediately. The bytes belong to the
- * transport until messenger_is_done(op). A message longer than its receive fails. */
+/* messenger_send — begins to send a message and returns immediately. The bytes belong to the
+ * transport until messenger_is_done(op). */
 enum status messenger_send(struct messenger *messenger, struct message_op *op, const void *data,
                            int64_t bytes, int to, struct message_tag tag);
+/* messenger_recv — begins to receive a message in the same way. A message that is longer than
+ * `bytes` fails. */
 enum status messenger_recv(struct messenger *messenger, struct message_op *op, void *data,
                            int64_t bytes, struct message_tag tag);
+/* messenger_is_done — returns true if the message has ended, or was never begun. */
 static inline bool messenger_is_done(const struct message_op *op) { return !op->is_busy; }
 
-/* messenger_progress — moves messages in progress. Returns when something moved, else after a few
- * milliseconds at most: it spins, then yields to other threads, then sleeps until something
- * arrives. Errors: ST_PEER naming the lost rank that a message in progress needs; the errors of the
- * watch. */
+/* The state of one wait; at its start all but `watch` is zero. */
 struct message_wait {
     struct message_watch watch;
     int64_t idle_ns;  /* clock_ns since which nothing has moved; 0: something has moved */
@@ -179,11 +179,14 @@ struct message_wait {
     /* the caller also waits for something that wakes no thread (a GPU): never sleep */
     bool is_polling;
 };
+/* messenger_progress — moves messages in progress. Returns when something moved, else after a few
+ * milliseconds at most: it spins, then yields to other threads, then sleeps until something
+ * arrives. Errors: ST_PEER naming the lost rank that a message in progress needs; the errors of the
+ * watch. */
 enum status messenger_progress(struct messenger *messenger, struct message_wait *wait);
 /* messenger_abort — ends every message in progress after a failure; their buffers are the caller's
  * again. */
 void messenger_abort(struct messenger *messenger);
-/* messenger_lost — returns the peer of the connection that ended first; false: none has. */
 struct message_loss {
     int rank;
     bool sent_goaway; /* it ended in order, after a failure or at its end, and was not lost */
@@ -193,6 +196,7 @@ struct message_loss {
     const char *text;  /* reason from the driver */
     const char *label; /* name of the driver: "UCX", "TCP" */
 };
+/* messenger_lost — returns the peer of the connection that ended first; false: none has. */
 bool messenger_lost(const struct messenger *messenger, struct message_loss *out);
 /* messenger_closed — returns a rank whose host closed or reset the connection without a GOAWAY
  * message: its process has ended. If there are several, the rank that was lost first. -1: there is

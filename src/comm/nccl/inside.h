@@ -30,6 +30,7 @@ struct comm_nccl {
     struct nccl_comm *comm; /* NULL: not open, or aborted */
 };
 
+/* comm_nccl_lib — returns the loaded library. */
 static inline const struct nccl_lib *comm_nccl_lib(const struct comm_nccl *state)
 {
     return state->root->nccl;
@@ -45,11 +46,20 @@ void comm_nccl_abort(struct comm_ctx *ctx);
 /* comm_nccl_stream — returns the root's stream as cudaStream_t. */
 void *comm_nccl_stream(const struct comm_nccl *state);
 
-/* The entries of struct transport_ops in open.c. */
+/* ---- entries of struct transport_ops in open.c ---- */
+
+/* comm_nccl_open_begin — loads NCCL and packs this rank's address; rank 0's holds the unique id. */
 enum status comm_nccl_open_begin(struct comm_ctx *ctx, void *address, int64_t *address_bytes);
+/* comm_nccl_open_end — initializes the communicator of all ranks. ST_DISAGREE: a rank has another
+ * version of NCCL, or does not use it. */
 enum status comm_nccl_open_end(struct comm_ctx *ctx, const void *addresses, const int64_t *bytes);
+/* comm_nccl_open_close — destroys the communicator; a root also frees the stream and all memory. */
 void comm_nccl_open_close(struct comm_ctx *ctx);
+/* comm_nccl_open_split — initializes a communicator of its own for the split. Waits for its
+ * members. */
 enum status comm_nccl_open_split(struct comm_ctx *ctx);
+/* comm_nccl_open_alloc — allocates memory by NCCL and registers it. *out stays unchanged if NCCL
+ * has none. */
 enum status comm_nccl_open_alloc(struct comm_ctx *ctx, int64_t bytes, void **out);
 
 #endif

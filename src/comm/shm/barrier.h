@@ -117,18 +117,20 @@ char *shm_barrier_bounce(const struct shm_barrier *barrier, int r, int64_t round
 enum transport_entered shm_barrier_entered(const struct shm_barrier *barrier,
                                            const struct comm_call *call, int r);
 
-/* shm_barrier_read_begin, shm_barrier_read_end — enclose every access to other ranks' buffers. No
- * waits in between. */
+/* shm_barrier_read_begin — begins an access to other ranks' buffers; do not wait during it. Fails,
+ * without an access, if the call of another rank has failed. */
 enum status shm_barrier_read_begin(struct shm_barrier *barrier, struct comm_ctx *ctx);
+/* shm_barrier_read_end — ends the access. */
 void shm_barrier_read_end(struct shm_barrier *barrier);
 /* shm_barrier_fail — fails this rank's call with st: sets the flag, waits for readers (2 s at
  * most), returns st. */
 enum status shm_barrier_fail(struct shm_barrier *barrier, enum status st);
 
-/* shm_barrier_send, shm_barrier_recv — move a message through the channel of two ranks. A large
- * message that the receiver can see is read in place instead. */
+/* shm_barrier_send — sends a message through the channel of two ranks. If it is large and the
+ * receiver can see it, the receiver reads it in place instead. */
 enum status shm_barrier_send(struct shm_barrier *barrier, struct comm_ctx *ctx,
                              const struct comm_call *call);
+/* shm_barrier_recv — receives such a message into call->out. */
 enum status shm_barrier_recv(struct shm_barrier *barrier, struct comm_ctx *ctx,
                              const struct comm_call *call);
 

@@ -30,10 +30,13 @@ struct shm_coll_partition {
     const struct part_extent *extents;
     int each;
 };
+/* shm_coll_partition_elems — returns the elements of all extents of a rank together. */
 int64_t shm_coll_partition_elems(const struct shm_coll_partition *partition, int rank);
 
 /* shm_coll_init — initializes the state. place: nodes × locals ranks. */
 void shm_coll_init(struct shm_coll *coll, void *memory, const struct comm_place *place);
+/* shm_coll_free — frees the arrays and zeroes the struct; the memory of the barrier is the
+ * caller's. */
 void shm_coll_free(struct shm_coll *coll);
 
 /* shm_coll_run — executes a collective, send or recv; a call of any other kind is a barrier. */
@@ -58,17 +61,22 @@ enum status shm_coll_gather(struct shm_coll *coll, struct comm_ctx *ctx,
 
 /* ---- through bounce buffers (bounce.c); only for coll.c ---- */
 
+/* shm_bounce_all_reduce — does all_reduce round by round. */
 enum status shm_bounce_all_reduce(struct shm_coll *coll, struct comm_ctx *ctx,
                                   const struct comm_call *call);
+/* shm_bounce_reduce — does shm_coll_reduce round by round. */
 enum status shm_bounce_reduce(struct shm_coll *coll, struct comm_ctx *ctx,
                               const struct comm_call *call,
                               const struct shm_coll_partition *partition, void *out,
                               enum dtype dtype_out);
+/* shm_bounce_gather — does shm_coll_gather round by round. */
 enum status shm_bounce_gather(struct shm_coll *coll, struct comm_ctx *ctx,
                               const struct comm_call *call,
                               const struct shm_coll_partition *partition, const void *in);
+/* shm_bounce_all_to_all — does all_to_all round by round. */
 enum status shm_bounce_all_to_all(struct shm_coll *coll, struct comm_ctx *ctx,
                                   const struct comm_call *call);
+/* shm_bounce_broadcast — does broadcast from rank call->peer round by round. */
 enum status shm_bounce_broadcast(struct shm_coll *coll, struct comm_ctx *ctx,
                                  const struct comm_call *call);
 

@@ -25,12 +25,12 @@ struct comm_shm;
 
 extern const struct transport_ops comm_shm_ops;
 
-/* comm_shm_open, comm_shm_join, comm_shm_close — implement a transport's begin_open, end_open and
- * close. `owner` (borrowed until close) supplies place, deadline, abort flag, wait policy, and the
- * rank numbers in messages.
- *   open  maps the memory; shm_fd may be -1 with one worker
- *   join  waits for the node's other workers of owner->generation */
+/* comm_shm_open — maps the memory, for a transport's begin_open. `owner` (borrowed until close)
+ * supplies place, deadline, abort flag, wait policy, and the rank numbers in messages. shm_fd may
+ * be -1 with one worker. */
 enum status comm_shm_open(struct comm_ctx *owner, struct comm_shm **out);
+/* comm_shm_join — waits for the node's other workers of owner->generation, for a transport's
+ * end_open. */
 enum status comm_shm_join(struct comm_shm *shm);
 void comm_shm_close(struct comm_shm *shm); /* accepts NULL */
 
@@ -42,15 +42,19 @@ enum status comm_shm_split(struct comm_shm *shm, struct comm_ctx *owner, struct 
  * for the others. shm NULL: one worker, which shares no memory. */
 enum status comm_shm_alloc(struct comm_shm *shm, int64_t bytes, void **out);
 
-/* comm_shm_reduce, comm_shm_gather, comm_shm_broadcast — run the level of a collective inside a
- * node; all workers of the node call the same. call: the call that comm.c passed, with in and out
- * of call->elems elements on every worker. partition: among the node's workers, as in
- * shm_coll_reduce and shm_coll_gather. root: a local number. */
+/* The level of a collective inside a node. All workers of the node call the same function. call:
+ * the call that comm.c passed, with in and out of call->elems elements on every worker. partition:
+ * among the node's workers. */
+
+/* comm_shm_reduce — does shm_coll_reduce among the workers of the node. */
 enum status comm_shm_reduce(struct comm_shm *shm, const struct comm_call *call,
                             const struct shm_coll_partition *partition, void *out,
                             enum dtype dtype_out);
+/* comm_shm_gather — does shm_coll_gather among the workers of the node. */
 enum status comm_shm_gather(struct comm_shm *shm, const struct comm_call *call,
                             const struct shm_coll_partition *partition, const void *in);
+/* comm_shm_broadcast — copies call->in of the worker with local number `root` to call->out of the
+ * others. */
 enum status comm_shm_broadcast(struct comm_shm *shm, const struct comm_call *call, int root);
 
 #endif

@@ -43,20 +43,27 @@ struct tcp_auth {
 };
 
 /* Each function makes or reads one message and adds it to the transcript. make returns false if
- * OpenSSL failed. read returns false, and leaves the transcript unchanged, if the message is not
- * authentic or belongs to another world.
- *
- * tcp_auth_read_hello: expected->client -1 accepts any rank but the server's own, and is set to the
- * rank in the message. */
+ * OpenSSL or the kernel's generator failed. read returns false, and leaves the transcript
+ * unchanged, if the message is not authentic or belongs to another world. */
+
+/* tcp_auth_make_hello — makes the client's first message. */
 bool tcp_auth_make_hello(struct tcp_auth *auth, const struct tcp_auth_ids *ids,
                          uint8_t out[TCP_AUTH_HELLO_BYTES]);
+/* tcp_auth_read_hello — reads a hello. expected->client -1 accepts any rank but the server's own,
+ * and is set to the rank in the message. */
 bool tcp_auth_read_hello(struct tcp_auth *auth, struct tcp_auth_ids *expected,
                          const uint8_t in[TCP_AUTH_HELLO_BYTES]);
+/* tcp_auth_make_answer — makes the server's answer to a hello, with a nonce of its own. */
 bool tcp_auth_make_answer(struct tcp_auth *auth, uint8_t out[TCP_AUTH_ANSWER_BYTES]);
+/* tcp_auth_read_answer — reads the answer, in the client. */
 bool tcp_auth_read_answer(struct tcp_auth *auth, const uint8_t in[TCP_AUTH_ANSWER_BYTES]);
+/* tcp_auth_make_proof — makes the client's proof, whose MAC covers both nonces. */
 bool tcp_auth_make_proof(struct tcp_auth *auth, uint8_t out[TCP_AUTH_PROOF_BYTES]);
+/* tcp_auth_read_proof — reads the proof, in the server: the client is authentic then. */
 bool tcp_auth_read_proof(struct tcp_auth *auth, const uint8_t in[TCP_AUTH_PROOF_BYTES]);
+/* tcp_auth_make_welcome — makes the server's last message. */
 bool tcp_auth_make_welcome(struct tcp_auth *auth, uint8_t out[TCP_AUTH_WELCOME_BYTES]);
+/* tcp_auth_read_welcome — reads the welcome, in the client. Both have the same transcript then. */
 bool tcp_auth_read_welcome(struct tcp_auth *auth, const uint8_t in[TCP_AUTH_WELCOME_BYTES]);
 /* tcp_auth_keys — returns the keys of the client's direction, or of the server's; call it after the
  * welcome. */

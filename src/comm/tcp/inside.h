@@ -124,23 +124,36 @@ bool tcp_conn_is_awaited(const struct tcp_conn *conn); /* a caller's receive is 
 bool tcp_conn_link(const struct message_peer *peer, struct comm_link *out);
 
 /* ---- tcp_accept ---- */
+
+/* tcp_accept_open — allocates the pending connections, before the first tcp_accept_progress. */
 void tcp_accept_open(struct tcp *tcp);
 /* tcp_accept_receive — reads a handshake message of `want` bytes into `received`, which already
  * holds *received_n bytes. 1: complete; 0: not yet; -1: it never will be. */
 int tcp_accept_receive(int fd, uint8_t *received, size_t *received_n, size_t want);
-/* accepts connections and reads handshakes; returns the number that made progress */
+/* tcp_accept_progress — accepts connections and reads handshakes. Returns the number that made
+ * progress. */
 unsigned tcp_accept_progress(struct tcp *tcp);
 void tcp_accept_close(struct tcp *tcp); /* closes the port and all pending connections */
+/* tcp_accept_polls — writes the port and the pending connections to out, to poll them. Returns
+ * their number. */
 int tcp_accept_polls(const struct tcp *tcp, struct pollfd *out);
 /* tcp_accept_refuse — closes an unauthenticated connection (fd ≥ 0), counts it, and warns at most
  * once a second. */
 void tcp_accept_refuse(struct tcp *tcp, int fd, const char *why);
 
 /* ---- tcp_connect ---- */
+
+/* tcp_connect_begin — begins to connect to conn->to. If attempts fail for too long, the peer is
+ * lost. */
 void tcp_connect_begin(struct tcp_conn *conn);
+/* tcp_connect_progress — continues the attempt without blocking. Returns 1 if a message of the
+ * handshake arrived, else 0. */
 unsigned tcp_connect_progress(struct tcp_conn *conn);
 
 /* ---- tcp ---- */
+
+/* tcp_tune — sends short messages without delay, and enables keepalive, which finds a dead host
+ * within about 11 s. false: the kernel refused an option. */
 bool tcp_tune(int fd);
 
 #endif

@@ -45,9 +45,10 @@ struct ucx {
 
 /* ucx_message_listen — from now on, UCX passes arrivals at the worker to message.c. */
 ucs_status_t ucx_message_listen(struct ucx *ucx);
-/* implement send and recv of struct message_driver */
+/* ucx_message_send — implements send of struct message_driver. */
 const char *ucx_message_send(struct messenger *messenger, struct message_op *op, const void *data,
                              uint64_t tag);
+/* ucx_message_recv — implements recv of struct message_driver. */
 const char *ucx_message_recv(struct messenger *messenger, struct message_op *op, void *data,
                              uint64_t tag);
 /* ucx_message_drop — forgets arrived messages and posted receives, before the connection closes. */

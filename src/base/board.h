@@ -317,8 +317,10 @@ uint64_t board_blob_revision(const struct board *board, enum board_blob blob);
  * there is none, or it is being written. */
 bool board_blob_copy(const struct board *board, enum board_blob blob, void *out, size_t *n_out);
 
-void board_request(struct board *board, enum board_request request); /* supervisor */
-enum board_request board_requested(const struct board *board);       /* worker */
+/* board_request — in the supervisor: publishes a request. It does not replace a higher one. */
+void board_request(struct board *board, enum board_request request);
+/* board_requested — in a worker: returns the present request. */
+enum board_request board_requested(const struct board *board);
 /* board_request_done — a SAVE was carried out: sets the request to NONE, unless a higher one was
  * published since. */
 void board_request_done(struct board *board, enum board_request request);

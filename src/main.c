@@ -196,7 +196,8 @@ static void write_exit_codes_markdown(struct text *out)
     text_add(out,
              "# Exit codes\n\n"
              "`make docs` writes this page from `src/base/status.h`; a test compares them. The "
-             "codes follow sysexits, because schedulers react to them. A test reaches each one.\n\n"
+             "codes follow sysexits.h, so that schedulers can react to them. Tests cause each "
+             "code.\n\n"
              "| code | name | meaning |\n|---|---|---|\n");
     for (int st = 0; st < STATUS_N; st++)
         text_add(out, "| %d | %s | %s |\n", status_exit_code((enum status)st),
@@ -215,12 +216,13 @@ static void write_settings_markdown(struct text *out)
              "every value and its source. Hooks of tests and debuggers are in "
              "[testing.md](testing.md#hooks).\n\n"
              "- Column nodes: *same* marks a setting that needs one value on all nodes of a run.\n"
-             "- Column decides: the part of a training that the setting decides: the *model*, the "
+             "- Column decides: the part of a run that the setting decides: the *model*, the "
              "*data*, the *losses* (checkpoints record the value, and a run that continues with "
              "another value reports this), *rounding* (only the order or precision of sums), or "
              "the *length* of the run.\n"
              "- Column commands: the commands that use the setting. *job* stands for `train`, "
-             "`check`, `plan` and `rehearse`, and *all* for every command.\n");
+             "`check`, `plan` and `rehearse`, and *all* for every command. The help page of each "
+             "other command in the column lists the setting (`convoy help train`).\n");
     conf_write_markdown(out);
     text_add(out,
              "## Settings that exclude each other\n\n"

@@ -31,8 +31,9 @@ struct log_tail {
 
 /* log_tail_add — adds a line; a log_tap_fn. tail is a struct log_tail. */
 void log_tail_add(void *tail, int64_t wall_ms, const char *text);
-/* log_tail_next — copies the oldest line that is still there and that *seen (at first 0) has not
- * counted; false: none. */
+/* log_tail_next — copies the next line after the first *seen lines, or the oldest one that is still
+ * in the ring, and sets *seen to the number of lines up to it. Start with *seen = 0. Returns false
+ * if there is no newer line. */
 bool log_tail_next(const struct log_tail *tail, uint64_t *seen, struct log_tail_line *out);
 
 #endif

@@ -31,8 +31,8 @@ enum status_group {
 #define STATUS_LIST(X)                                                                           \
     X(OK, NONE, 0, "done")                                                                       \
     X(UNHEALTHY, REQUEST, 1,                                                                     \
-      "`check` or `status` found something wrong (take the node out of service), or `verify` "   \
-      "or `rehearse` did")                                                                       \
+      "`check` or `status` found a fault (take the node out of service), or `verify` or "        \
+      "`rehearse` found one")                                                                    \
     X(USAGE, REQUEST, 64, "unknown command or argument; do not restart")                         \
     X(BAD_DATA, REQUEST, 65,                                                                     \
       "corrupt input, or no valid checkpoint where one was required; do not restart")            \
@@ -44,20 +44,22 @@ enum status_group {
     X(STORE, STORE, 74,                                                                          \
       "storage failed (disk full, input/output error); the last checkpoint is intact")           \
     X(RETRY, RETRY, 75,                                                                          \
-      "temporary: a worker was lost, others hold the memory, or preemption (SIGUSR1) after a "   \
-      "checkpoint; restart")                                                                     \
+      "temporary: a worker was lost, other processes hold the memory, or preemption (SIGUSR1) "  \
+      "after a checkpoint; restart")                                                             \
     X(PEER, RETRY, 75,                                                                           \
       "temporary: another worker or node was lost, or a deadline passed; restart and resume")    \
     X(DISAGREE, REQUEST, 76,                                                                     \
-      "nodes disagree (version, settings, data), a NODE_ID is given twice, or a check before a " \
-      "run fails and no row names a node; do not restart")                                       \
+      "nodes disagree (version, settings, data), a NODE_ID is given twice, or the check before " \
+      "a run fails and no result points to one node; do not restart")                            \
     X(NOT_ADMITTED, REQUEST, 77,                                                                 \
       "not admitted: another JOB_TOKEN or version than node 0's; do not restart")                \
     X(BAD_SETTING, REQUEST, 78,                                                                  \
-      "a bad setting, settings that contradict, or more memory than there is; do not restart")   \
+      "a bad setting, settings that contradict each other, or more memory than the machine "     \
+      "has; do not restart")                                                                     \
     X(NOT_FINITE, DEVICE, 79, "loss not finite beyond recovery")                                 \
     X(SPIKE, DEVICE, 79,                                                                         \
-      "loss or gradient norm far above its history (SPIKE=stop), or a sixth time in 128 steps")  \
+      "loss or gradient norm far above its history: once (SPIKE=stop), or six times in 128 "     \
+      "steps (SPIKE=skip)")                                                                      \
     X(FAULT, DEVICE, 80, "device fault, or corruption suspected on this node; drain the node")   \
     X(HANG, DEVICE, 81, "a worker hung beyond the allowed restarts")                             \
     X(INTERRUPTED, STOP, 130, "SIGINT, after a checkpoint; restart and resume")                  \

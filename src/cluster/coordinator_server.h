@@ -41,7 +41,8 @@ void coordinator_server_close(struct coordinator_server *s);
 /* coordinator_server_flush — answers held heartbeats for which there is news, or whose hold time is
  * over. Call it after every change and several times a second. */
 void coordinator_server_flush(struct coordinator_server *s);
-/* coordinator_server_strangers — does https_server_strangers for this server. */
+/* coordinator_server_strangers — writes the counts of connections that have not proved the job's
+ * key. */
 void coordinator_server_strangers(const struct coordinator_server *s,
                                   struct https_server_strangers *out);
 

@@ -1,12 +1,12 @@
-/* log_queue — log lines that a pure state machine leaves for its caller to print; and lists of node
- * numbers as text. Must not know how lines are printed. */
+/* log_queue — a queue of log lines: a pure state machine adds them, and its caller prints them.
+ * Also writes lists of node numbers as text. Must not know how lines are printed. */
 #ifndef CONVOY_CLUSTER_LOG_QUEUE_H
 #define CONVOY_CLUSTER_LOG_QUEUE_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-#define LOG_QUEUE_MAX 64 /* more than these between two reads are dropped */
+#define LOG_QUEUE_MAX 64 /* lines; while the queue is full, further lines are dropped */
 #define LOG_QUEUE_TEXT_MAX 1152
 
 struct log_queue {
@@ -21,7 +21,8 @@ struct log_queue {
  * if the queue is full. */
 void log_queue_add(struct log_queue *queue, bool is_warning, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-/* log_queue_next — removes the oldest line and returns it, valid until the next add. NULL: none. */
+/* log_queue_next — removes the oldest line and returns it, valid until the next add. NULL: the
+ * queue is empty. */
 const char *log_queue_next(struct log_queue *queue, bool *is_warning_out);
 /* log_queue_list — writes the numbers of 0 … n − 1 for which is_one returns true, as "1, 3-7, 9".
  * Returns their number. */

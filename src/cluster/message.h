@@ -6,9 +6,9 @@
  * Addresses travel separately: a member sends its own when they are new, and fetches the addresses
  * of all ranks once a generation.
  *
- * Some keys of the JSON have older names than the fields here: "turn" is the revision, "instance"
- * the incarnation. So do the losses of an incident, and "step_best" is the step after which worker
- * 0 was lost last. The bytes on the wire stay as they are.
+ * Some JSON keys have older names than the fields here, because the bytes on the wire stay as they
+ * are: "turn" is the revision, "instance" the incarnation, and "step_best" the step after which
+ * worker 0 was lost last. The losses of an incident have an older key, too (add_counts).
  *
  * Readers are pure functions of (bytes, size). Must not know sockets, time or the consequences of a
  * message. */

@@ -149,11 +149,10 @@ static void write_all(const struct view *view, struct text *t)
     int64_t sum = 0;
     for (int i = 0; i < view->workers_n; i++)
         sum += view->workers[i].call.refused;
-    add_one(
-        t, "data_connections_refused_total",
-        "Connections to this node's workers, and messages, that did not prove to be the job's, and "
-        "were closed or dropped. None on a single node.",
-        view->node.n_nodes > 1 ? rank_stats_count(sum) : NAN);
+    add_one(t, "data_connections_refused_total",
+            "Connections closed and messages dropped by this node's workers, because no rank of "
+            "the job had proved to be their sender. None on a single node.",
+            view->node.n_nodes > 1 ? rank_stats_count(sum) : NAN);
     /* For alerts: which nodes are missing, and since when. */
     if (view->nodes_n != 0) {
         add_head(t, "node_up", "1 while the node takes part.");

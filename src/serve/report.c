@@ -101,7 +101,7 @@ static void add_model(const struct object *root, const struct view *view, const 
     add_count(&object, "vocab", model->vocab, "Size of the vocabulary, in tokens." NO_MODEL);
     add_stat(&object, stats, VIEW_PARAMETERS);
     add_text(&object, "task", model->task,
-             "`lm` (language model) or `qa` (question answering)." NO_MODEL);
+             "`lm` (language model, also with `TASK=chat`) or `qa` (question answering)." NO_MODEL);
     add_text(&object, "arch", model->arch,
              "Architecture, as `model_type` of transformers: `gpt2`, `llama` …." NO_MODEL);
 }
@@ -232,7 +232,8 @@ static void add_check(const struct object *root, const char *json)
 {
     const struct object check = {NULL, "check.", root->rows};
     add_row(&check, "verdict", "text", "The worst verdict: `pass`, `warn` or `fail`.");
-    add_row(&check, "whole", "boolean", "false: these are the findings of an unfinished check.");
+    add_row(&check, "whole", "boolean",
+            "true: the check is complete. false: it is not, and these are its findings so far.");
     add_row(&check, "depth", "text", "`quick`, `standard` or `full`.");
     add_row(&check, "started", "integer", "When the check began, in seconds since 1970.");
     add_row(&check, "seconds", "seconds", "Duration of the check.");

@@ -1,8 +1,8 @@
 /* check_host — the name of each node in its scheduler, and the command that takes a node out of
  * service.
  *
- * Each node sends its name as a row of the agreement stage. So every rank, check_judge and all
- * reports have the name, without a message for it. */
+ * Each node sends its name as a row of the agreement stage, so every rank, check_judge and all
+ * reports receive it without a message of their own. */
 #ifndef CONVOY_CHECK_CHECK_HOST_H
 #define CONVOY_CHECK_CHECK_HOST_H
 

@@ -95,8 +95,8 @@ ok "the loss of a conversation is that of one document" is "$(eval_chat $((ids -
 ok "in which the ends of turns would matter" test "$(eval_chat $((ids - 1)) one.bin $mask)" != "$whole"
 
 # 7. Refused.
-try "TASK=qa: refused" 78 'is for TASK=lm' -- train TASK=qa MODEL=gpt2-nano DATA=synthetic STEPS=1 $mask
-try "TASK=qa, packed: refused" 78 'PACK_DOCUMENTS=1 (argument) is for TASK=lm' -- train TASK=qa MODEL=gpt2-nano DATA=synthetic STEPS=1 PACK_DOCUMENTS=1
+try "TASK=qa: refused" 78 'is not for TASK=qa' -- train TASK=qa MODEL=gpt2-nano DATA=synthetic STEPS=1 $mask
+try "TASK=qa, packed: refused" 78 'PACK_DOCUMENTS=1 (argument) is not for TASK=qa' -- train TASK=qa MODEL=gpt2-nano DATA=synthetic STEPS=1 PACK_DOCUMENTS=1
 try "packed, without the end of text: refused" 78 'documents cannot be separated.*PACK_DOCUMENTS=0' -- train $tiny DATA=ab.bin STEPS=1 PACK_DOCUMENTS=1
 try "a vocabulary without the end of text: refused" 78 'documents cannot be separated' -- train $tiny DATA=ab.bin STEPS=1 $mask
 done_testing

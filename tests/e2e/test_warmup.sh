@@ -59,6 +59,6 @@ refused "must divide GLOBAL_BATCH=8" GLOBAL_BATCH=8 BATCH_WARMUP=2 BATCH_START=1
 refused "be a multiple of 2, BATCH_SIZE times workers" GLOBAL_BATCH=8 BATCH_SIZE=2 BATCH_WARMUP=2 BATCH_START=1
 refused "has no effect" BATCH_WARMUP=2
 refused "PP=2 (argument) does not go with BATCH_WARMUP=" $batch PP=2 N_GPU_EACH_NODE=2
-refused "WINDOW_WARMUP=2 (argument) is for TASK=lm" TASK=qa DATA=synthetic WINDOW_WARMUP=2
+refused "WINDOW_WARMUP=2 (argument) is not for TASK=qa" TASK=qa DATA=synthetic WINDOW_WARMUP=2
 refused "DECAY_STEPS=2 (argument) is over STEPS=1" DECAY_STEPS=2 LR_SCHEDULE=wsd
 done_testing

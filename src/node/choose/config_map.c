@@ -256,8 +256,8 @@ static enum status check_lm(const struct conf *conf, const struct step_config *c
     if (c->dims.task == MODEL_TASK_LM)
         return ST_OK;
     return FAIL(ST_BAD_SETTING,
-                "%s=%s (%s) is for TASK=lm: a sample of TASK=qa is one question; use %s=%s", name,
-                conf_text(conf, key), conf_source(conf, key), name, remedy);
+                "%s=%s (%s) is not for TASK=qa, whose samples are single questions; use %s=%s",
+                name, conf_text(conf, key), conf_source(conf, key), name, remedy);
 }
 
 static enum status map_mask(const struct conf *conf, struct step_config *out)

@@ -120,10 +120,12 @@ bool view_is_over(const struct view *view); /* the run has ended, done or failed
  * yet. */
 int64_t view_progress_age_ms(const struct view *view);
 const struct board_error *view_error(const struct view *view); /* NULL: none */
-/* view_is_live, view_is_ready — return the answers of /livez and /readyz; if false, the reason
- * (reason_cap ≥ 64). A node whose run has ended stays live while it answers: it exits by itself,
- * and a restart because of /livez would only start it again. */
+/* view_is_live — returns the answer of /livez; if false, with the reason (reason_cap ≥ 64). A node
+ * whose run has ended stays live while it answers: it exits by itself, and a restart because of
+ * /livez would only start it again. */
 bool view_is_live(const struct view *view, char *reason, int reason_cap);
+/* view_is_ready — returns the answer of /readyz: true while the node trains, evaluates or saves,
+ * and no stop was requested; if false, with the reason. */
 bool view_is_ready(const struct view *view, char *reason, int reason_cap);
 
 /* The rows of view_stats.def. */

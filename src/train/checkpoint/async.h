@@ -58,9 +58,12 @@ struct checkpoint_async_config {
 };
 
 struct checkpoint_async;
+/* checkpoint_async_open — decides whether writes run next to training, and allocates memory for the
+ * copy. ST_BAD_SETTING: mode is ON and there is not enough memory; in mode AUTO training then waits
+ * for writes. */
 enum status checkpoint_async_open(const struct checkpoint_async_config *config,
                                   struct checkpoint_async **out);
-/* waits for a write in progress; accepts NULL */
+/* checkpoint_async_close — waits for a write in progress. Accepts NULL. */
 void checkpoint_async_close(struct checkpoint_async *writer);
 /* checkpoint_async_save — saves during training. If that fails, the failure is counted and a
  * warning is logged. If a write is in progress, the save is skipped and counted, or (is_asked: a

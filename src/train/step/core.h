@@ -159,14 +159,15 @@ int step_local_feed_rank(const struct step_core *s);
 /* step_local_feed_ranks — returns the number of positions. */
 int step_local_feed_ranks(const struct step_core *s);
 
-/* step_local_sum — adds up n numbers over all ranks of all replicas. All ranks get the same
- * bits. */
+/* Numbers that step_local_sum adds up at the end of a step. */
 #define STEP_LOCAL_SUMS (2 + STEP_VOTES)
+/* step_local_sum — adds up n numbers over all ranks of all replicas. All ranks get the same bits.
+ * Collective; no effect without LOCAL_STEPS. */
 enum status step_local_sum(struct step_core *s, double *values, int n);
 
-/* step_local_dry_tell — calls the listener of a dry step (step/dry.h) for the messages between
- * replicas. An outer step counts as the share that falls to each step. */
 struct step_dry_listener;
+/* step_local_dry_tell — reports the messages between replicas to the listener of a dry step
+ * (step/dry.h). Of an outer step it reports the share that falls to each step. */
 void step_local_dry_tell(const struct step_core *s, const struct step_dry_listener *listener);
 
 /* step_local_state — returns the state of all replicas, if is_on. */

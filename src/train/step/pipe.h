@@ -95,6 +95,7 @@ bool step_pipe_ends_lacks(const struct step_core *s, int param);
 enum status step_pipe_ends_plan(struct step_core *s, struct arena *from);
 /* step_pipe_ends_open — opens the comm of both stages. Collective. */
 enum status step_pipe_ends_open(struct step_core *s);
+/* step_pipe_ends_close — closes that comm, if step_pipe_ends_open has made it. */
 void step_pipe_ends_close(struct step_core *s);
 /* step_pipe_ends_bind — sets the memory of the embedding's gradient in the pass of a
  * micro-batch. */

@@ -40,6 +40,8 @@ struct console {
     struct console_step last;
 };
 
+/* console_step — shows a step: prints its line if one is due, and draws the bar on a terminal. Call
+ * it after each step. */
 void console_step(struct console *console, const struct console_step *now);
 /* console_clear — removes the bar; call it before anything else is printed. */
 void console_clear(struct console *console);
@@ -66,6 +68,7 @@ struct console_pace {
     int64_t n;                    /* number of steps added */
 };
 
+/* console_pace_add — adds the time of a step; the oldest of CONSOLE_PACE_KEPT times is dropped. */
 void console_pace_add(struct console_pace *pace, double step_ms);
 
 /* console_pace_mean_ms — public for tests: returns the mean time of a step; NAN before the first

@@ -71,6 +71,8 @@ struct trainer {
 };
 
 void trainer_heartbeat(void *arg); /* arg: the trainer */
+/* trainer_publish — publishes the phase and all numbers of this worker on the board. Counts as a
+ * heartbeat. */
 void trainer_publish(struct trainer *t, enum board_phase phase);
 /* trainer_begin — does all work before the first step: finds where to resume, allocates memory,
  * loads weights. If all steps are done already, it allocates nothing. */

@@ -75,6 +75,7 @@ struct supervisor {
 struct supervisor_info *supervisor_open_info(const struct conf *conf);
 /* supervisor_close_info — stops collecting. Accepts NULL. Public for tests. */
 void supervisor_close_info(struct supervisor_info *info);
+/* supervisor_set_phase — sets the node's phase and publishes it on the board. */
 void supervisor_set_phase(struct supervisor *s, enum board_phase phase);
 /* supervisor_end — leaves the event loop with this status. Call FAIL() before it unless st is
  * ST_OK. */
@@ -85,6 +86,7 @@ void supervisor_leave(struct supervisor *s, enum status st);
 /* supervisor_leaves_alone — returns true if the job goes on without this node when the node has to
  * end (ON_LOSS=shrink). Node 0's end is the end of all nodes. */
 bool supervisor_leaves_alone(const struct supervisor *s);
+/* supervisor_has_checkpoint_dir — returns true if CHECKPOINT_DIR is set. */
 bool supervisor_has_checkpoint_dir(const struct supervisor *s);
 
 /* supervisor_recover_worker_ended — ends the run or starts the worker again. It is the on_end of

@@ -83,10 +83,9 @@ int64_t grad_compress_plan(const struct grad_compress_config *config, int rank, 
  * The buffers belong to the call until the ticket is waited for. */
 enum status grad_compress_begin(struct grad_compress *q, int bucket, const float *from,
                                 float *to_all, float *to_own, struct comm_ticket *ticket);
-/* grad_compress_gather_begin — for a bucket from deferred_first on, after grad_compress_begin with
- * to_own: starts to gather the other ranks' parts of the sum, and returns. to_all: the whole
- * bucket, with this rank's part already in it; it belongs to the call until the ticket is waited
- * for. */
+/* grad_compress_gather_begin — starts to gather the other ranks' parts of the sum, and returns. For
+ * a bucket from deferred_first on, after grad_compress_begin with to_own. to_all: the whole bucket,
+ * with this rank's part already in it; it belongs to the call until the ticket is waited for. */
 enum status grad_compress_gather_begin(struct grad_compress *q, int bucket, float *to_all,
                                        struct comm_ticket *ticket);
 

@@ -30,8 +30,8 @@ struct store_flip {
     int64_t elem;
     float before, after;
 };
-/* store_params_flip — FAULT=flip: inverts a bit (0 … 31) of the first parameter that this rank
- * updates, without communication. Other ranks that gather it read it after the next update at the
+/* store_params_flip — inverts a bit (0 … 31) of the first parameter that this rank updates, without
+ * communication (FAULT=flip). Other ranks that gather it read it after the next update at the
  * latest. If masters are whole it counts as a write, because the compute copy must follow. */
 enum status store_params_flip(struct store *s, int bit, struct store_flip *out);
 

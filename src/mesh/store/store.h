@@ -220,9 +220,9 @@ struct store_local_shard {
 /* store_local_shard — returns the elements of a bucket that this rank updates: the whole bucket if
  * moments are whole. */
 struct store_local_shard store_local_shard(const struct store *s, int bucket);
-/* store_params_update_copy — for config.update: returns the 16-bit compute copy of the elements
- * that store_local_shard returns as p. With the call the caller promises to write it together with
- * p, or neither. data NULL: the store makes the copy itself. */
+/* store_params_update_copy — returns the 16-bit compute copy of the elements that store_local_shard
+ * returns as p. For config.update: with the call it promises to write the copy together with p, or
+ * neither. data NULL: the store makes the copy itself. */
 struct tensor store_params_update_copy(struct store *s, int bucket);
 /* A whole bucket, for a config.update that needs whole tensors. first: element of the table at
  * which g begins. rank, ranks: position of this rank among the ranks that share the work; these are

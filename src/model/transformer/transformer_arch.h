@@ -71,8 +71,8 @@ enum status llama_block_fwd(const struct pass *p, int block);
 enum status llama_block_bwd(const struct pass *p, int block);
 /* Returns the table of an architecture. */
 const struct transformer_arch *transformer_arch(enum model_arch arch);
-/* transformer_arch_check — for `check`: checks a setting that has only one value in an
- * architecture. */
+/* transformer_arch_check — checks a setting that has only one value in an architecture; for
+ * `check`. */
 enum status transformer_arch_check(const struct model_dims *dims, const char *setting,
                                    int64_t value, int64_t want, const char *why);
 

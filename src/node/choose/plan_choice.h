@@ -66,7 +66,7 @@ struct plan_decision {
     int rank;           /* the rank that has least free memory */
 };
 
-/* plan_choice_decide — collective: chooses the first way for which all ranks voted, else the last.
+/* plan_choice_decide — chooses the first way for which all ranks voted, else the last. Collective.
  * comm NULL: one rank. votes: this rank's vote for each way, followed by one element per rank;
  * undefined afterwards. ST_PEER: a rank has failed; the message names it. Public for tests. */
 enum status plan_choice_decide(struct comm *comm, const struct plan_offer *offer, float *votes,

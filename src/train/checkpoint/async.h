@@ -72,8 +72,8 @@ bool checkpoint_async_save(struct checkpoint_async *writer,
                            const struct checkpoint_progress *progress, bool is_asked);
 /* checkpoint_async_poll — records a write that has ended. Call it between steps. */
 void checkpoint_async_poll(struct checkpoint_async *writer);
-/* checkpoint_async_finish — at the end of a run: waits for a write in progress and saves, unless
- * this step is saved already. Fails if the save fails. */
+/* checkpoint_async_finish — waits for a write in progress and saves, unless this step is saved
+ * already. Call it at the end of a run. Fails if the save fails. */
 enum status checkpoint_async_finish(struct checkpoint_async *writer,
                                     const struct checkpoint_progress *progress);
 

@@ -85,8 +85,8 @@ enum status checkpoint_save(struct checkpoint *checkpoint,
                             const struct checkpoint_progress *progress, const float *copy,
                             const struct heartbeat *heartbeat, char *path, size_t path_cap);
 
-/* checkpoint_aside — RESUME=never: moves the checkpoints of earlier runs, and the ledger of their
- * samples, to DIR/before-<number>/, so that two runs never mix. The caller holds the lock of the
+/* checkpoint_aside — moves the checkpoints of earlier runs, and the ledger of their samples, to
+ * DIR/before-<number>/, so that two runs never mix (RESUME=never). The caller holds the lock of the
  * folder. ST_STORE: something could not be moved. */
 enum status checkpoint_aside(const char *dir);
 

@@ -215,14 +215,14 @@ void step_spikes_set(struct step *step, const struct step_spikes *spikes);
  * ST_RETRY. */
 enum status step_eval(struct step *step, const struct feed *feed, int64_t samples,
                       bool (*stop)(void *arg), void *arg, double *loss_out);
-/* step_eval_losses — LM, is_eval, one rank only: writes the loss (samples, T) of each target to
- * host memory, for up to batch_samples samples; 0 if the target is ignored. */
+/* step_eval_losses — writes the loss (samples, T) of each target to host memory, for up to
+ * batch_samples samples; 0 if the target is ignored. LM, is_eval, one rank only. */
 enum status step_eval_losses(struct step *step, const struct batch *batch, float *out);
-/* step_logits — LM: computes the logits (V), in host memory, of the token after n tokens; 1 ≤ n ≤
- * seq_tokens, each token in [0, V). */
+/* step_logits — computes the logits (V), in host memory, of the token after n tokens; 1 ≤ n ≤
+ * seq_tokens, each token in [0, V). LM only. */
 enum status step_logits(struct step *step, const int32_t *tokens, int64_t n, float *out);
-/* step_spans — QA: computes the logits (samples, T, 2) of start and end, in host memory, for up to
- * batch_samples samples. */
+/* step_spans — computes the logits (samples, T, 2) of start and end, in host memory, for up to
+ * batch_samples samples. QA only. */
 enum status step_spans(struct step *step, const struct batch *batch, float *out);
 
 /* ---- the state of training (mesh/state.h) ----
@@ -268,8 +268,8 @@ struct tensor step_grads(const struct step *step);
 /* step_batch — returns this rank's samples of the last step_run. */
 const struct batch *step_batch(const struct step *step);
 
-/* step_flip — local: FAULT=flip: inverts a bit on this rank only, as store_params_flip
- * (mesh/store/store.h). */
+/* step_flip — local: inverts a bit on this rank only, as store_params_flip (mesh/store/state.h)
+ * does (FAULT=flip). */
 enum status step_flip(struct step *step, int bit, struct store_flip *out);
 
 /* step_flops — returns the floating-point operations of the matrix products in a step of `samples`

@@ -49,8 +49,9 @@ void console_clear(struct console *console);
  * belongs to that step, and at the end. */
 void console_flush(struct console *console);
 
-/* The rest is pure, and public for tests.
- * console_is_due — returns true if this step gets a line at this time. */
+/* The rest is pure, and public for tests. */
+
+/* console_is_due — returns true if this step gets a line at this time. */
 bool console_is_due(const struct console *console, const struct console_step *now, int64_t at_ms);
 /* console_line — writes the line of a step. Returns out. */
 const char *console_line(char *out, size_t cap, const struct console_step *now);

@@ -27,8 +27,8 @@ struct weights_finite {
 };
 /* weights_finite_add — counts the next n values of the tensor. */
 void weights_finite_add(struct weights_finite *finite, const float *values, int64_t n);
-/* weights_finite_check — call it after the last element: fails with ST_BAD_DATA if any are not
- * finite, with their number. path and name are for the message. */
+/* weights_finite_check — fails with ST_BAD_DATA if any elements are not finite, with their number.
+ * Call it after the last element. path and name are for the message. */
 enum status weights_finite_check(const struct weights_finite *finite, const char *path,
                                  const char *name);
 

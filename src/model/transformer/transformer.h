@@ -292,7 +292,6 @@ enum status transformer_slice_spans(const struct pass *p, struct tensor whole, s
 
 /* ---- heads ---- */
 
-
 /* Returns the bytes of wide in which ranks gather one row of logits; 0: each rank has the whole
  * row. */
 int64_t transformer_head_lm_row_bytes(const struct model_dims *dims);

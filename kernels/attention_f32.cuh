@@ -7,9 +7,10 @@
 
 constexpr int ATTENTION_F32_BK = 32; /* keys and queries in a tile of the backward pass */
 
-/* Both return a launcher's status. b: samples. width: width of a head, rounded up to 64, 128 or
- * 256. */
+/* Launches the forward pass of b samples. Returns 0, a cudaError_t or an enum cuda_refusal. */
 int attention_f32_fwd(const struct cuda *cuda, const attention_args<float> &x, int64_t b);
+/* Launches the backward pass and returns as attention_f32_fwd does. width: the width of a head,
+ * rounded up to 64, 128 or 256. */
 int attention_f32_bwd(const struct cuda *cuda, const attention_args<float> &x, int width);
 
 #endif

@@ -21,7 +21,7 @@ static inline struct dropout attention_sample_dropout(struct dropout d, int64_t 
     return d;
 }
 
-/* attention_fwd_sample, attention_bwd_sample — return sample b of a call. */
+/* attention_fwd_sample — returns sample b of a call as a call of its own. */
 static inline struct attention_fwd attention_fwd_sample(const struct attention_fwd *a, int64_t b)
 {
     struct attention_fwd x = *a;
@@ -37,6 +37,7 @@ static inline struct attention_fwd attention_fwd_sample(const struct attention_f
     return x;
 }
 
+/* attention_bwd_sample — returns sample b of a call as a call of its own. */
 static inline struct attention_bwd attention_bwd_sample(const struct attention_bwd *a, int64_t b)
 {
     struct attention_bwd x = *a;

@@ -103,8 +103,8 @@ static tile_fn *const tile_columns_fn[TILE_ROWS + 1][TILE_VECS + 1] = {
     [4] = TILE_LIST(tile_columns, 4),
     [6] = TILE_LIST(tile_columns, 6)};
 
-/* tile_rows, tile_columns — compute `rows` rows (1, 2, 4 or 6) of a product; columns_n is a
- * multiple of VEC_W. tile_columns reads A across. */
+/* tile_rows — computes `rows` rows (1, 2, 4 or 6) of a product; columns_n is a multiple of
+ * VEC_W. */
 static inline void tile_rows(const struct tile *t, int rows, int64_t columns_n)
 {
     for (int64_t column = 0; column < columns_n; column += TILE_VECS * VEC_W) {
@@ -112,6 +112,7 @@ static inline void tile_rows(const struct tile *t, int rows, int64_t columns_n)
         tile_rows_fn[rows][vecs < TILE_VECS ? vecs : TILE_VECS](t, column);
     }
 }
+/* tile_columns — does the same, and reads A across. */
 static inline void tile_columns(const struct tile *t, int rows, int64_t columns_n)
 {
     for (int64_t column = 0; column < columns_n; column += TILE_VECS * VEC_W) {

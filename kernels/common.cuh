@@ -311,10 +311,10 @@ __device__ static inline float warp_max(float x)
     return x;
 }
 
-/* block_sum, block_max — return the sum or maximum over all threads of a one-dimensional block.
- * Every thread must call it: it has two barriers. T is float or double. Not static: nvcc names the
- * shared memory of static functions after the folder of the source file, and then a release would
- * not be reproducible. */
+/* block_sum — returns the sum over all threads of a one-dimensional block. Every thread must call
+ * it: it has two barriers. T is float or double. Not static, as block_max: nvcc names the shared
+ * memory of static functions after the folder of the source file, and then a release would not be
+ * reproducible. */
 template <typename T> __device__ inline T block_sum(T x)
 {
     __shared__ T partial[WARP];
@@ -327,6 +327,7 @@ template <typename T> __device__ inline T block_sum(T x)
     __syncthreads();
     return sum;
 }
+/* block_max — returns the maximum in the same way. */
 __device__ inline float block_max(float x)
 {
     __shared__ float partial[WARP];

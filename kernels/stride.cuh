@@ -10,7 +10,7 @@
 
 #include "kernels/common.cuh"
 
-/* load_n, store_n — move W elements at p; p is aligned to W elements unless W is 1. */
+/* load_n — loads W elements from p, which is aligned to W elements unless W is 1. */
 template <int W, typename T> __device__ static inline void load_n(float (&x)[W], const T *p)
 {
     if constexpr (W == 1)
@@ -18,6 +18,7 @@ template <int W, typename T> __device__ static inline void load_n(float (&x)[W],
     else
         load_floats(x, p);
 }
+/* store_n — stores W elements at p, which is aligned to W elements unless W is 1. */
 template <int W, typename T> __device__ static inline void store_n(T *p, const float (&x)[W])
 {
     if constexpr (W == 1)
@@ -56,12 +57,13 @@ static inline unsigned cuda_blocks(const struct cuda *cuda, int64_t n, int threa
     return (unsigned)(blocks < most ? blocks : most);
 }
 
-/* thread_first, thread_step — for (i = thread_first(); i < n; i += thread_step()) over a whole
- * launch. */
+/* thread_first — returns the thread's first index in a loop over a whole launch:
+ * for (i = thread_first(); i < n; i += thread_step()) */
 __device__ static inline int64_t thread_first(void)
 {
     return (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
 }
+/* thread_step — returns the threads of the launch: the step of that loop. */
 __device__ static inline int64_t thread_step(void) { return (int64_t)gridDim.x * blockDim.x; }
 
 /* cuda_ranges — calls run(first, n) for one range of n elements after the other of elems_n, until

@@ -31,8 +31,12 @@ struct corpus_config {
     void *progress_arg;
 };
 
+/* corpus_open — finds the files of DATA, makes missing token files, and maps them all. Blocks while
+ * it downloads or encodes; if progress returns false, it ends with ST_RETRY. */
 enum status corpus_open(const struct corpus_config *config, struct corpus **out);
+/* corpus_close — unmaps the files and frees the corpus. Accepts NULL. */
 void corpus_close(struct corpus *corpus);
+/* corpus_tokens — returns the number of ids of the sequence. */
 int64_t corpus_tokens(const struct corpus *corpus);
 /* Copies n ids from position first; both ends lie within the corpus. Fails ST_BAD_DATA: an id is
  * not in the vocabulary, or a token file is damaged. Ids of conversations keep CHAT_TRAINED. */
@@ -47,6 +51,8 @@ enum status corpus_read(const struct corpus *corpus, int64_t first, int64_t n, i
  * Fails ST_BAD_DATA: a Megatron index is damaged there. */
 enum status corpus_next_document(const struct corpus *corpus, int64_t at, int64_t end,
                                  const int64_t separator[2], int64_t *out);
+/* corpus_name — returns DATA with its numbers of files and tokens, for logs; valid until
+ * corpus_close. */
 const char *corpus_name(const struct corpus *corpus);
 /* Returns a checksum of 262,144 ids that are evenly spread over the sequence, and of their number;
  * of all ids if there are not more. It does not depend on the division into files. */
@@ -62,9 +68,10 @@ struct corpus_file {
 };
 /* Sets *out to file file_i of the sequence. Returns false: there are no more files. */
 bool corpus_file(const struct corpus *corpus, int64_t file_i, struct corpus_file *out);
-/* corpus_visit — passes all ids to on_ids in their order, in chunks of any length. It keeps none:
- * the tokens of texts are not cached. A chunk of a text ends where a pre-token ends. */
+/* Receives the next n ids; they are valid during the call. A failure ends the visit. */
 typedef enum status corpus_visit_fn(void *arg, const uint32_t *ids, int64_t n);
+/* corpus_visit — passes all ids of DATA to on_ids in their order, in chunks of any length. It keeps
+ * none: the tokens of texts are not cached. A chunk of a text ends where a pre-token ends. */
 enum status corpus_visit(const struct corpus_config *config, corpus_visit_fn *on_ids, void *arg,
                          int64_t *tokens_out);
 /* corpus_write — writes DATA as one llm.c token file, complete or not at all (`convoy tokenize`);

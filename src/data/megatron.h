@@ -29,12 +29,13 @@ struct megatron_info {
     const uint8_t *lengths, *offsets, *list; /* within the index; not aligned */
 };
 
-/* Parses an index of `size` bytes for a .bin of bin_bytes. The sequences fill the .bin one after
- * the other, and the document list increases from 0 to the last sequence. An index of more than
- * MEGATRON_CHECKED entries is checked only at its ends, because the time to open data must not
- * depend on their size; megatron_begin checks the other entries when they are used. A pure
- * function, external for tests; name is for messages. Fails ST_BAD_DATA. */
+/* An index of more than MEGATRON_CHECKED entries is checked only at its ends when it is opened,
+ * because the time to open data must not depend on their size; megatron_begin checks the other
+ * entries when they are used. */
 #define MEGATRON_CHECKED (1 << 18)
+/* Parses an index of `size` bytes for a .bin of bin_bytes. The sequences fill the .bin one after
+ * the other, and the document list increases from 0 to the last sequence. A pure function, external
+ * for tests; name is for messages. Fails ST_BAD_DATA. */
 enum status megatron_parse(const uint8_t *bytes, size_t size, int64_t bin_bytes, const char *name,
                            struct megatron_info *out);
 
@@ -44,6 +45,7 @@ struct megatron {
 };
 /* megatron_open — maps both files and checks the index. Zero-initialised is valid and empty. */
 enum status megatron_open(const char *idx_path, const char *bin_path, struct megatron *out);
+/* megatron_close — unmaps both files; the struct is valid and empty afterwards. */
 void megatron_close(struct megatron *megatron);
 /* Returns the offset of a sequence in the .bin, in bytes; external for tests. */
 int64_t megatron_offset(const struct megatron_info *info, int64_t sequence_i);
@@ -67,7 +69,10 @@ enum status megatron_create(const char *idx_path, uint32_t end_id, enum megatron
 /* Marks the beginning of a record at this position, or of ids without records, like
  * encode_sink.begin. */
 enum status megatron_begin_record(struct megatron_writer *writer, int64_t token_i, bool is_record);
+/* megatron_append — appends ids to the .bin. Fails ST_STORE if the file cannot be written. */
 enum status megatron_append(struct megatron_writer *writer, const uint32_t *ids, int64_t n);
+/* megatron_commit — ends the last document, writes the index, and gives both files their names,
+ * durably. The caller then calls megatron_abandon, which frees the writer. */
 enum status megatron_commit(struct megatron_writer *writer);
 /* megatron_abandon — frees the writer and removes uncommitted files. Accepts NULL. */
 void megatron_abandon(struct megatron_writer *writer);

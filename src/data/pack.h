@@ -49,7 +49,9 @@ struct pack;
 enum status pack_open(const struct corpus *corpus, const struct pack_config *config,
                       struct pack **out);
 void pack_close(struct pack *pack); /* accepts NULL */
+/* pack_samples — returns the number of samples. */
 int64_t pack_samples(const struct pack *pack);
+/* pack_facts — counts documents and positions, for logs. */
 void pack_facts(const struct pack *pack, struct pack_facts *out);
 /* pack_read — reads a sample: seq_tokens ids, and the same number of targets. first_key, if not
  * NULL: first position in the sample of the document of each token; padding is a document. Fails as

@@ -53,6 +53,7 @@ struct shard {
 /* shard_open — maps the file and parses its header; does not read the ids. Zero-initialised is
  * valid and empty. */
 enum status shard_open(const char *path, struct shard *out);
+/* shard_close — unmaps the file; the struct is valid and empty afterwards. */
 void shard_close(struct shard *shard);
 /* shard_id — returns id i. */
 uint32_t shard_id(const struct shard *shard, int64_t i);
@@ -68,9 +69,11 @@ struct shard_facts {
     uint32_t bad_id; /* and that id */
 };
 struct shard_scan;
+/* shard_scan_begin — begins a pass. End it with shard_scan_end. */
 struct shard_scan *shard_scan_begin(int64_t vocab);
 /* shard_scan_add — adds ids of id_bytes each to the pass. */
 void shard_scan_add(struct shard_scan *scan, const void *ids, int id_bytes, int64_t n);
+/* shard_scan_facts — returns the facts of the ids so far. */
 struct shard_facts shard_scan_facts(const struct shard_scan *scan);
 void shard_scan_end(struct shard_scan *scan); /* accepts NULL */
 

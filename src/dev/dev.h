@@ -118,6 +118,7 @@ enum status dev_cpu_open(int threads_n, int isa, struct dev **out);
 enum status dev_cpu_bf16(struct dev *dev);
 
 void dev_close(struct dev *dev); /* accepts NULL; close its streams first, free events and memory */
+/* dev_info — describes the device and its memory. */
 void dev_info(const struct dev *dev, struct dev_info *out);
 /* dev_op — returns the operations of the device; valid until dev_close. */
 const struct op_table *dev_op(const struct dev *dev);
@@ -129,6 +130,8 @@ enum status dev_alloc(struct dev *dev, size_t bytes, void **out);
 /* dev_free — frees it. `bytes` as in dev_alloc; no work may still use the memory. Accepts NULL. */
 void dev_free(struct dev *dev, void *data, size_t bytes);
 
+/* dev_stream_open — opens a queue of work that the device does in order; close it before the
+ * device. */
 enum status dev_stream_open(struct dev *dev, struct stream **out);
 /* dev_stream_close — blocks until submitted work has ended. Work that was recorded but not flushed
  * (dev_graph_begin) is dropped. Accepts NULL. */
@@ -175,11 +178,13 @@ bool dev_holds(const struct dev *dev, const void *data);
  * dev_alloc, until dev_disown. The memory is zeroed. The library frees it. For discrete devices
  * only. */
 enum status dev_adopt(struct dev *dev, void *data, size_t bytes);
+/* dev_disown — stops counting adopted memory. Call it before the library frees the memory. */
 void dev_disown(struct dev *dev, void *data);
 
 /* dev_pin — allocates page-locked host memory; copies reach it without a bounce buffer
- * (cudaHostAlloc). dev_unpin accepts NULL. */
+ * (cudaHostAlloc). */
 enum status dev_pin(struct dev *dev, size_t bytes, void **out);
+/* dev_unpin — frees memory of dev_pin, after all copies from or to it. Accepts NULL. */
 void dev_unpin(struct dev *dev, void *data);
 
 /* dev_stream_query — sets *out to true if all work of s is done, else to false. Does not wait for
@@ -230,6 +235,7 @@ enum status dev_event_query(struct dev_event *event, bool *out);
  * An operation that fails may report that only then. Free memory that recorded work uses only after
  * dev_sync. */
 enum status dev_graph_begin(struct stream *s);
+/* dev_flush — submits the work that s has recorded; does not wait for it. */
 enum status dev_flush(struct stream *s);
 
 /* dev_leave_sms — makes matrix products of s leave `sms` multiprocessors to work of other streams

@@ -22,8 +22,9 @@ struct dev_dry {
  * device. */
 void dev_dry_init(struct dev_dry *out, void (*on_op)(void *arg, enum op_kind op, const void *args),
                   void *arg);
-/* dev_dry_dev, dev_dry_stream — return the device and its stream. */
+/* dev_dry_dev — returns the device; valid as long as *dry. */
 struct dev *dev_dry_dev(struct dev_dry *dry);
+/* dev_dry_stream — returns the device's only stream; valid as long as *dry. */
 struct stream *dev_dry_stream(struct dev_dry *dry);
 
 /* dev_dry_address — returns the first address of a dry device's memory: aligned, as large as

@@ -28,6 +28,7 @@ enum status ckpt_dir_list(const char *dir, struct ckpt_dir_steps *out);
 /* ckpt_dir_next — reads the next entry. NULL at the end (*st stays ST_OK), or if reading fails: an
  * end that is only assumed would hide checkpoints. */
 struct dirent *ckpt_dir_next(DIR *listing, const char *dir, enum status *st);
+/* ckpt_dir_step_path — writes the path of a step's checkpoint. Fails if it is too long for cap. */
 enum status ckpt_dir_step_path(char *out, size_t cap, const char *dir, int64_t step);
 
 /* ckpt_dir_temp_path — writes the path where this process writes the checkpoint of a step, or to

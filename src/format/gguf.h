@@ -72,7 +72,10 @@ struct gguf_string {
     size_t n;
 };
 
+/* gguf_is_magic — returns true if the bytes begin with "GGUF". */
 bool gguf_is_magic(const uint8_t *bytes, size_t n);
+/* gguf_parse — reads keys and tensors of a whole file. *out points into `bytes` and `what` (the
+ * name for messages), which must outlive it; unchanged if it fails. Free it with gguf_free. */
 enum status gguf_parse(const uint8_t *bytes, size_t n, const char *what, struct gguf *out);
 void gguf_free(struct gguf *gguf); /* accepts a zeroed struct; may be called twice */
 
@@ -82,12 +85,16 @@ uint8_t *gguf_keys(const struct gguf *gguf, const uint8_t *bytes, size_t *n_out)
 
 /* gguf_find — returns the value of a key; NULL: there is none. */
 const struct gguf_value *gguf_find(const struct gguf *gguf, const char *key);
+/* gguf_find_tensor — returns the tensor of a name; NULL: there is none. */
 const struct gguf_tensor *gguf_find_tensor(const struct gguf *gguf, const char *name);
-/* The getters fail with ST_BAD_DATA and the key if it is missing, is an array, is of another kind,
- * or is out of bounds. Whole numbers may have any width. */
+/* gguf_get_i64 — reads a whole number of any width, in [min, max]. This getter and the next three
+ * fail with ST_BAD_DATA and the key if it is missing, an array, of another kind, or out of
+ * bounds. */
 enum status gguf_get_i64(const struct gguf *gguf, const char *key, int64_t min, int64_t max,
                          int64_t *out);
+/* gguf_get_f64 — reads a number of kind f32 or f64. */
 enum status gguf_get_f64(const struct gguf *gguf, const char *key, double *out);
+/* gguf_get_bool — reads a byte that is 0 or 1. */
 enum status gguf_get_bool(const struct gguf *gguf, const char *key, bool *out);
 /* gguf_get_text — copies a string without zeros of less than cap bytes. */
 enum status gguf_get_text(const struct gguf *gguf, const char *key, char *out, size_t cap);

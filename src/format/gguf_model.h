@@ -36,7 +36,9 @@ enum status gguf_model_open(const char *path, struct gguf_model **out);
 enum status gguf_model_parse(const uint8_t *bytes, size_t n, const char *what,
                              struct gguf_model **out);
 void gguf_model_close(struct gguf_model *model); /* accepts NULL */
+/* gguf_model_config — returns the model's config; valid until gguf_model_close. */
 const struct hf_config *gguf_model_config(const struct gguf_model *model);
+/* gguf_model_file — returns the parsed file; valid until gguf_model_close. */
 const struct gguf *gguf_model_file(const struct gguf_model *model);
 /* gguf_model_tensor — finds a tensor by our name; ST_BAD_DATA with file, name, expected and actual
  * shape. */

@@ -77,6 +77,8 @@ enum status hf_check_layers(const struct hf_model *hf, int64_t layers);
 enum status hf_check_names(const struct hf_model *hf);
 /* hf_release — removes the pages of a tensor from resident memory, after it was read. */
 void hf_release(const struct hf_model *hf, const struct safetensors_entry *entry);
+/* hf_has — returns true if it has a tensor of our name; the output layer of a tied model counts as
+ * its token embedding. */
 bool hf_has(const struct hf_model *hf, const char *name);
 
 /* hf_save — writes a new Hugging Face folder, whole or not at all: as TO.tmp-<pid>, every file and

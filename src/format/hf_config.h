@@ -28,6 +28,8 @@ enum status hf_config_parse_generation(const char *bytes, size_t n, const char *
  * Mistral is written as the equivalent Llama. dropout in [0, 1). The caller checks
  * out->overflow. */
 void hf_config_write(const struct hf_config *config, double dropout, struct text *out);
+/* hf_config_write_generation — appends a generation_config.json with the tokens that begin and end
+ * a text. The caller checks out->overflow. */
 void hf_config_write_generation(const struct hf_config *config, struct text *out);
 
 /* hf_config_class — returns the class of transformers that loads the model. */

@@ -18,6 +18,7 @@ struct hf_names {
     const char *const *single, *const *layered; /* the other names, up to NULL */
 };
 
+/* hf_names_of — returns the names of an architecture; valid as long as the program. */
 const struct hf_names *hf_names_of(enum hf_arch arch);
 /* hf_names_has — returns true if a name without prefix is a parameter, or a buffer that is computed
  * anew. */

@@ -61,15 +61,17 @@ struct ledger_checkpoint {
     uint64_t weights, state;
 };
 
-/* The functions ledger_write_… write one line; *hash: the hash of the previous line (0: none), then
- * of this one. */
+/* ledger_write_start — writes one line: the start of a generation. *hash: the hash of the previous
+ * line (0: none), then of this one. */
 void ledger_write_start(const struct ledger_start *start, uint64_t *hash,
                         char out[LEDGER_LINE_MAX]);
+/* ledger_write_run — does the same for a run of steps. */
 void ledger_write_run(const struct ledger_run *run, uint64_t *hash, char out[LEDGER_LINE_MAX]);
 /* ledger_write_provenance — does the same for provenance. json: an object. Returns false if it is
  * too long for a line; then nothing is written. */
 bool ledger_write_provenance(int64_t generation, const char *json, uint64_t *hash,
                              char out[LEDGER_LINE_MAX]);
+/* ledger_write_checkpoint — does the same for a checkpoint. */
 void ledger_write_checkpoint(const struct ledger_checkpoint *checkpoint, uint64_t *hash,
                              char out[LEDGER_LINE_MAX]);
 /* ledger_hash_checkpoint — computes weights and state of a checkpoint's folder, from its manifest.

@@ -49,8 +49,10 @@ void llmc_to_f32(const struct llmc_entry *entry, int64_t first, int64_t n, float
 
 bool llmc_is_file(const char *path); /* true for a regular file: no other kind of model is one */
 struct llmc_file;                    /* a mapped file */
+/* llmc_open — maps and parses a file. */
 enum status llmc_open(const char *path, struct llmc_file **out);
 void llmc_close(struct llmc_file *file); /* accepts NULL */
+/* llmc_of — returns the model that the file holds; valid until llmc_close. */
 const struct llmc *llmc_of(const struct llmc_file *file);
 
 /* llmc_release — removes the pages of a tensor from resident memory, after it was read. */

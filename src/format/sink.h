@@ -22,6 +22,7 @@ struct sink;
  * size, for messages. heartbeat may be NULL. ST_STORE, ST_RETRY. */
 enum status sink_open(const char *path, int64_t total_bytes, const struct heartbeat *heartbeat,
                       struct sink **out);
+/* sink_add — appends bytes and hashes them; writes when its buffer is full. Fails ST_STORE. */
 enum status sink_add(struct sink *sink, const void *data, int64_t bytes);
 /* sink_end — writes the rest and syncs; returns XXH3-64 and the number of all bytes. */
 enum status sink_end(struct sink *sink, uint64_t *hash_out, int64_t *bytes_out);

@@ -38,7 +38,7 @@ void tfevents_add(struct tfevents *file, int64_t step, const struct tfevents_sca
 void tfevents_flush(struct tfevents *file); /* call it before a long operation */
 void tfevents_close(struct tfevents *file); /* accepts NULL */
 
-/* The following functions are for tests. */
+/* tfevents_path — for tests, as the next function: returns the path of the file. */
 const char *tfevents_path(const struct tfevents *file);
 int64_t tfevents_lost(const struct tfevents *file); /* events that were lost to a full disk */
 

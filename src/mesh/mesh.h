@@ -36,8 +36,11 @@ struct mesh_coord {
 /* mesh_make — computes the mesh; the size of the data axis is `ranks` divided by the other sizes.
  * ST_BAD_SETTING: these do not divide `ranks`, or a size is below 1. */
 enum status mesh_make(int ranks, int tensor, int context, int pipeline, struct mesh *out);
+/* mesh_ranks — returns the number of all ranks: the product of the sizes. */
 int mesh_ranks(const struct mesh *mesh);
+/* mesh_coord_of — returns the position of a rank along each axis, from 0. */
 struct mesh_coord mesh_coord_of(const struct mesh *mesh, int rank);
+/* mesh_rank_of — returns the rank at a position; the inverse of mesh_coord_of. */
 int mesh_rank_of(const struct mesh *mesh, const struct mesh_coord *coord);
 /* mesh_group — lists the ranks that differ from `rank` only along the given axes (MESH_BIT), itself
  * included, ascending. Returns their number; out has room for them. */

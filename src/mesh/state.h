@@ -104,10 +104,11 @@ enum status state_read(const struct state *s, int array, int64_t first, int64_t 
 /* state_write — copies n elements from src to all ranks that hold them. */
 enum status state_write(const struct state *s, int array, int64_t first, int64_t n,
                         const float *src);
-/* state_end — on rank 0: ends state_serve on the other ranks, where it returns ST_OK, or ST_PEER if
- * st is not ST_OK. Returns st. A job of one rank needs neither. */
+/* state_end — ends state_serve on the other ranks, where it returns ST_OK, or ST_PEER if st is not
+ * ST_OK. Returns st. Rank 0 calls it. A job of one rank needs neither. */
 enum status state_end(const struct state *s, enum status st);
-/* state_serve — on the other ranks: carries out the requests of rank 0 until it calls state_end. */
+/* state_serve — carries out the requests of rank 0 until it calls state_end. The other ranks call
+ * it. */
 enum status state_serve(const struct state *s);
 
 #endif

@@ -136,17 +136,21 @@ struct model_dims {
     struct model_shard shard;
 };
 
+/* model_kv_heads — returns kv_heads; 0 stands for `heads`. */
 int64_t model_kv_heads(const struct model_dims *dims);
+/* model_head_dim — returns head_dim; 0 stands for embed / heads. */
 int64_t model_head_dim(const struct model_dims *dims);
-/* model_ffn — 0 stands for 4·C, or, for SwiGLU, for 8/3·C rounded up to a multiple of 256
- * (Llama). */
+/* model_ffn — returns ffn; 0 stands for 4·C, or, for SwiGLU, for 8/3·C rounded up to a multiple of
+ * 256 (Llama). */
 int64_t model_ffn(const struct model_dims *dims);
+/* model_norm_eps — returns norm_eps; 0 stands for 1e-5. */
 double model_norm_eps(const struct model_dims *dims);
 /* model_resolve — writes the values that 0 stands for into the dimensions. */
 void model_resolve(struct model_dims *dims);
 
 /* The following functions accept the dimensions of a shard, too. */
 int model_tensor_ranks(const struct model_dims *dims); /* at least 1 */
+/* model_context_ranks — returns the ranks that share samples, at least 1. */
 int model_context_ranks(const struct model_dims *dims);
 /* model_layer — returns the number of own block `block` in the whole model. */
 int64_t model_layer(const struct model_dims *dims, int64_t block);
@@ -279,6 +283,7 @@ struct model_ops {
     enum status (*head)(const struct pass *p);
     enum status (*logits)(const struct pass *p, int64_t row, struct tensor out);
 };
+/* model_ops — returns the functions of the model's task. */
 const struct model_ops *model_ops(const struct model_dims *dims);
 
 /* The rows (N,C) of a shard of a model at its borders, in the plan's dtype. */

@@ -72,6 +72,7 @@ struct param_table {
     int64_t parameters;  /* without padding */
 };
 
+/* param_table_free — frees the table and zeroes it; accepts a zeroed one. */
 void param_table_free(struct param_table *t);
 /* param_add — appends a parameter; units must not decrease. ST_BAD_SETTING: too large to address;
  * ST_RETRY: out of memory. */
@@ -92,13 +93,14 @@ void param_pad(struct param_table *t, int64_t align);
 /* param_pad_each — does the same, and every other tensor that is not packed starts at a multiple of
  * `each`, which divides align. */
 void param_pad_each(struct param_table *t, int64_t align, int64_t each);
-/* param_stripes — describes the whole model's tensor as a row of stripes of `span` elements.
- * Elements [first, first + n) of each stripe are in this tensor, one stripe after the other. A cut
- * along the first dimension makes one stripe (GPT-2's fused bias: 3), a cut along the second one
- * for each row (its fused matrix: 3). Not cut: one stripe, all of it. */
+/* The whole model's tensor as a row of stripes of `span` elements. Elements [first, first + n) of
+ * each stripe are in this tensor, one stripe after the other. A cut along the first dimension makes
+ * one stripe (GPT-2's fused bias: 3), a cut along the second one for each row (its fused matrix:
+ * 3). Not cut: one stripe, all of it. */
 struct param_stripes {
     int64_t span, first, n;
 };
+/* param_stripes — returns the stripes of a tensor. */
 struct param_stripes param_stripes(const struct param *p);
 /* param_run — returns the number of elements, from element `first` of a tensor on, that are also
  * neighbours in the whole model's tensor. *whole_first: the number of `first` there. External for
@@ -110,14 +112,15 @@ int64_t param_run(const struct param *p, int64_t first, int64_t *whole_first);
 void param_fill(const struct param_table *t, int param, uint64_t seed, int64_t first, int64_t n,
                 float *out);
 
-/* param_matrices — lists the matrices that a tensor of two dimensions holds. A matrix is `runs`
- * runs of `run` elements from element `first` on, `stride` apart; one after the other they are
- * `rows` rows of `columns`. All heads of queries are one matrix. Returns the number of matrices. */
+/* A matrix in a tensor: `runs` runs of `run` elements from element `first` on, `stride` apart; one
+ * after the other they are `rows` rows of `columns`. */
 #define PARAM_MATRICES_MAX 3
 struct param_matrix {
     int64_t first, runs, run, stride;
     int64_t rows, columns;
 };
+/* param_matrices — lists the matrices that a tensor of two dimensions holds, and returns their
+ * number. All heads of queries are one matrix. */
 int param_matrices(const struct param *p, struct param_matrix out[PARAM_MATRICES_MAX]);
 /* param_at — returns the tensor that holds an element of the table, or has it as padding after
  * it. */

@@ -57,6 +57,8 @@ enum status curl_client_partial_open(struct curl_client_partial *partial);
 void curl_client_partial_close(struct curl_client_partial *partial);
 /* curl_client_partial_restart — empties the partial file. */
 enum status curl_client_partial_restart(struct curl_client_partial *partial);
+/* curl_client_partial_append — writes bytes at the end of the partial file, and counts them in
+ * `have`. */
 enum status curl_client_partial_append(struct curl_client_partial *partial, const void *bytes,
                                        size_t n);
 /* curl_client_partial_commit — makes the partial file the file at path, durably. */

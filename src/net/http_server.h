@@ -78,8 +78,9 @@ int http_server_conns_n(const struct http_server *server);
 /* http_server_pause — accepts no connection for `ms`; 0: until the next turn of the loop. */
 void http_server_pause(struct http_server *server, int ms);
 
+/* http_server_conns — returns all connections, for iteration; the server's own list. */
 struct http_server_conns *http_server_conns(struct http_server *server);
-/* connections that are not admitted */
+/* http_server_strangers_n — returns the number of connections that are not admitted. */
 int http_server_strangers_n(const struct http_server *server);
 
 /* http_server_admit — marks the connection as authenticated: it has no deadline from now on. */

@@ -50,10 +50,13 @@ struct https_client_config {
     void *arg;
 };
 
+/* https_client_open — opens a client without connecting; each slot connects at its first request.
+ * Copies the config. */
 enum status https_client_open(const struct https_client_config *config, struct https_client **out);
 /* https_client_close — drops requests in progress. Must not be called from on_response. Accepts
  * NULL. */
 void https_client_close(struct https_client *client);
+/* https_client_is_busy — returns true while the slot's request is in progress. */
 bool https_client_is_busy(const struct https_client *client, enum https_client_slot slot);
 /* https_client_post — posts JSON to path ("/v1/say") in a free slot. It owns the text's memory from
  * now on and leaves the text empty. A response over response_max bytes, or later than timeout_ms,

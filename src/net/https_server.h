@@ -38,6 +38,8 @@ struct https_server_config {
     void *arg;
 };
 
+/* https_server_open — listens on addr and port, and raises the process's limit of open files for
+ * nodes_n nodes. It copies the config; `loop` must outlive the server. */
 enum status https_server_open(const struct https_server_config *config, struct https_server **out);
 /* https_server_close — closes the server. Answer all requests before the call. Accepts NULL. */
 void https_server_close(struct https_server *server);
@@ -48,6 +50,7 @@ struct https_server_strangers {
     bool is_full;        /* some were evicted in the last 10 s */
     int64_t turned_away; /* strangers evicted so far */
 };
+/* https_server_strangers — writes the number of strangers now and of evicted strangers. */
 void https_server_strangers(const struct https_server *server, struct https_server_strangers *out);
 
 /* https_server_connection — returns an identifier of the request's connection, valid while the

@@ -25,6 +25,7 @@ struct psk {
  * Token "none": no key. Fails ST_BAD_SETTING: the token is empty; ST_RETRY: no memory;
  * ST_NO_DEVICE: OpenSSL cannot. */
 enum status psk_derive(const char *token, struct psk *out);
+/* psk_wipe — overwrites the key with zeros. */
 void psk_wipe(struct psk *psk);
 #define PSK_SEED_BYTES 32
 #define PSK_GENERATION_BYTES 16

@@ -32,9 +32,9 @@ bool tls_client_url(const struct psk *psk, const char *host, int port, char *out
  * curl_easy_cleanup. */
 enum status tls_client_open(struct tls_client *tls, const struct psk *psk,
                             struct curl_slist *headers, CURL **out);
-/* tls_client_is_refused — after a failed handshake, returns true if the two sides have different
- * keys, or the other side does not use TLS. why: the reason and the remedy, as a sentence, in
- * either case. */
+/* tls_client_is_refused — returns true if the last handshake failed because the two sides have
+ * different keys, or the other side does not use TLS. why: the reason and the remedy, as a
+ * sentence, in either case. */
 bool tls_client_is_refused(const struct tls_client *tls, char *why, size_t cap);
 
 #endif

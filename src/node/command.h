@@ -9,11 +9,11 @@
 #include "base/text.h"
 #include "conf/conf.h"
 
-/* `convoy train` — connects to the other nodes and starts the workers, which also get argv. */
+/* Runs `convoy train`: connects to the other nodes and starts the workers, which also get argv. */
 enum status supervisor_main(const struct conf *conf, int argc, char **argv);
-/* Like supervisor_main, but the workers only check the nodes and the links between them. */
+/* Does the same, but the workers only check the nodes and the links between them. */
 enum status supervisor_check_main(const struct conf *conf, int argc, char **argv);
-/* The hidden command `worker I`. The board is on file descriptor BOARD_FD. */
+/* Runs the hidden command `worker I`. The board is on file descriptor BOARD_FD. */
 enum status worker_main(const struct conf *conf, int worker_i);
 /* Writes the tokens of DATA to OUT. */
 enum status tokenize_main(const struct conf *conf);
@@ -38,20 +38,20 @@ enum status rehearse_main(const struct conf *conf, int argc, char **argv, char *
 enum status view_runs_main(const struct conf *conf, char *const *dirs, int n);
 /* Evaluates a trained model on VAL_DATA and prints the loss or the scores on stdout. */
 enum status eval_main(const struct conf *conf);
-/* `convoy status DIR` — prints a report or JSON on stdout. dir: CHECKPOINT_DIR, or one checkpoint
- * in it. ST_UNHEALTHY: there is no valid checkpoint, one is damaged, or the history of the run ends
- * with a failure. */
+/* Runs `convoy status DIR`: prints a report or JSON on stdout. dir: CHECKPOINT_DIR, or one
+ * checkpoint in it. ST_UNHEALTHY: there is no valid checkpoint, one is damaged, or the history of
+ * the run ends with a failure. */
 enum status checkpoint_status_main(const char *dir, bool as_json);
-/* `convoy verify DIR` — checks a run's ledger of samples (format/ledger.h) and compares every byte
- * of its checkpoints with the checksums. Prints the result as lines for people or as JSON, with a
- * list of the damaged checkpoints. dir: a CHECKPOINT_DIR.
+/* Runs `convoy verify DIR`: checks a run's ledger of samples (format/ledger.h) and compares every
+ * byte of its checkpoints with the checksums. Prints the result as lines for people or as JSON,
+ * with a list of the damaged checkpoints. dir: a CHECKPOINT_DIR.
  *   ST_UNHEALTHY  a sample is in no step or in two; or a checkpoint has steps that the ledger
  *                 lacks, is damaged or was changed. The message names the first problem.
  *   ST_NO_INPUT   there is no such folder or ledger
  *   ST_BAD_DATA   the ledger is damaged; the other findings are printed */
 enum status verify_main(const char *dir, bool as_json);
-/* `convoy version` — writes release, commit, compiler and libraries of this program. is_gpu: also
- * lists which of NVIDIA's libraries are found, which starts the driver. */
+/* Runs `convoy version`: writes release, commit, compiler and libraries of this program. is_gpu:
+ * also lists which of NVIDIA's libraries are found, which starts the driver. */
 void library_list_write(bool is_gpu, struct text *out);
 
 /* ---- texts of `convoy help`, generated from the table of commands and from conf.def, so that they

@@ -24,6 +24,7 @@ struct plan_share {
         double size, share; /* size ascending, above 0; share in (0, 1] */
     } point[PLAN_CLUSTER_POINTS_MAX];
 };
+/* plan_cluster_share — returns the share for work of this size (> 0), in the unit of the points. */
 double plan_cluster_share(const struct plan_share *share, double size);
 
 /* Shares by the rows of a product, for linear layers of some widths (the smaller of in and out);
@@ -36,6 +37,8 @@ struct plan_rows {
         struct plan_share share;
     } width[PLAN_CLUSTER_WIDTHS_MAX];
 };
+/* plan_cluster_rows_share — returns the share of a product of `rows` rows by a layer of `width`;
+ * beyond the first or last width, the share of that width. n must not be 0. */
 double plan_cluster_rows_share(const struct plan_rows *of, double rows, double width);
 #define PLAN_CLUSTER_WIDE 16384 /* a layer is wide if its larger width is at least this, */
 #define PLAN_CLUSTER_BLOCK 4096 /* and not wide if it is at most this */

@@ -68,7 +68,7 @@ struct plan_ops {
  * memory_plan_train, and fails like it. */
 enum status plan_ops_make(const struct trainer_config *config,
                           const struct memory_plan_place *place, struct plan_ops *out);
-/* plan_ops_free — may be called twice. */
+/* plan_ops_free — frees the list; may be called twice. */
 void plan_ops_free(struct plan_ops *ops);
 
 #endif

@@ -27,6 +27,7 @@ enum plan_time_kind {
 #undef PLAN_TIME_ENUM
         PLAN_TIME_N
 };
+/* plan_time_text — returns the text of PLAN_TIME_LIST. */
 const char *plan_time_text(enum plan_time_kind kind);
 
 struct plan_time {

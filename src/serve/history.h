@@ -108,10 +108,11 @@ void history_sample(struct history *history, const struct view *view, int64_t st
 void history_csv(const struct history *history, struct text *t);
 /* history_read — parses untrusted bytes in the format of history_write. Fails ST_BAD_DATA. */
 enum status history_read(const char *bytes, size_t n, struct history *out);
-/* history_read_prepend — inserts the earlier run's course before this run, which resumed from
- * `step`: up to that step, without the rest. HISTORY_ALL: this run ended before it resumed from any
- * step, so nothing is dropped. old is consumed. */
+/* The run ended before it resumed from any step, so nothing of the earlier run is dropped. */
 #define HISTORY_ALL INT64_MAX
+/* history_read_prepend — inserts the earlier run's course before this run, which resumed from
+ * `step`: up to that step, without the rest; or HISTORY_ALL. It changes `old`, which must not be
+ * used afterwards. */
 void history_read_prepend(struct history *history, struct history *old, int64_t step);
 
 /* history_write — appends the JSON of GET /history as one line: period, a list for each curve,

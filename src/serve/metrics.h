@@ -13,7 +13,7 @@
 
 /* metrics_write — appends the document. Out of memory: sets t->overflow. */
 void metrics_write(const struct view *view, struct text *t);
-/* metrics_write_markdown — for docs/status.md: appends a table of all metrics. check_metrics: text
+/* metrics_write_markdown — appends a table of all metrics, for docs/status.md. check_metrics: text
  * with the metrics of the check. */
 void metrics_write_markdown(const char *check_metrics, struct text *t);
 

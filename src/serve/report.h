@@ -12,7 +12,7 @@
 
 /* report_write — appends the document as one line. Out of memory: sets t->overflow. */
 void report_write(const struct view *view, struct text *t);
-/* report_write_markdown — for docs/status.md: appends a table of all members. The code that adds a
+/* report_write_markdown — appends a table of all members, for docs/status.md. The code that adds a
  * member also adds its row. */
 void report_write_markdown(struct text *t);
 

@@ -26,6 +26,7 @@ void route_answer(const char *path, bool is_get, bool has_body, const struct vie
 bool route_is_probe(const char *path);
 /* route_refuse — makes an error in the common form. */
 void route_refuse(int code, const char *reason, const char *message, struct route_answer *out);
+/* route_free — frees the body of an answer. */
 void route_free(struct route_answer *answer);
 
 #endif

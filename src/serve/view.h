@@ -112,18 +112,20 @@ const struct board_checkpoint *view_checkpoint(const struct view *view);
 /* view_peer_copy — returns the copies of the state in the memory of peers, of this node's first
  * worker or of the worker before it; step -1: none. */
 const struct board_peer_copy *view_peer_copy(const struct view *view);
-/* view_resume_step — while recovering, returns the step to resume from, 0 the beginning; -1:
- * unknown, or not recovering. */
+/* view_resume_step — returns the step to resume from, 0 the beginning; -1: unknown, or the node is
+ * not recovering. */
 int64_t view_resume_step(const struct view *view);
 bool view_is_over(const struct view *view); /* the run has ended, done or failed */
 /* view_progress_age_ms — returns the age of the slowest worker's heartbeat; -1: no heartbeat
  * yet. */
 int64_t view_progress_age_ms(const struct view *view);
 const struct board_error *view_error(const struct view *view); /* NULL: none */
-/* view_is_live, view_is_ready — return the answers of /livez and /readyz; if false, the reason
- * (reason_cap ≥ 64). A node whose run has ended stays live while it answers: it exits by itself,
- * and a restart because of /livez would only start it again. */
+/* view_is_live — returns the answer of /livez; if false, with the reason (reason_cap ≥ 64). A node
+ * whose run has ended stays live while it answers: it exits by itself, and a restart because of
+ * /livez would only start it again. */
 bool view_is_live(const struct view *view, char *reason, int reason_cap);
+/* view_is_ready — returns the answer of /readyz: true while the node trains, evaluates or saves,
+ * and no stop was requested; if false, with the reason. */
 bool view_is_ready(const struct view *view, char *reason, int reason_cap);
 
 /* The rows of view_stats.def. */
@@ -138,7 +140,7 @@ struct view_stat_text {
 extern const struct view_stat_text view_stat_texts[VIEW_STATS_N];
 /* view_stats — computes their values; NAN: unknown. */
 void view_stats(const struct view *view, double out[VIEW_STATS_N]);
-/* view_new_complete — for docs/status.md: returns a view of one rank, whose node is one of several
+/* view_new_complete — returns a view for docs/status.md: of one rank, whose node is one of several
  * and has failed. It has every member of /status and every metric. The caller frees it. */
 struct view *view_new_complete(void);
 

@@ -47,6 +47,7 @@ bool multiple_choice_is(const char *path);
 enum status multiple_choice_open(const struct multiple_choice_config *config,
                                  struct multiple_choice **out);
 void multiple_choice_close(struct multiple_choice *m); /* accepts NULL */
+/* multiple_choice_count — returns the number of questions. */
 int64_t multiple_choice_count(const struct multiple_choice *m);
 /* multiple_choice_tokens — returns the tokens of the longest context with one of its endings. */
 int64_t multiple_choice_tokens(const struct multiple_choice *m);

@@ -43,7 +43,9 @@ enum status squad_parse(const char *bytes, size_t n_bytes, const char *name, str
 /* squad_open — reads all files of DATA (data_file.h), in order, as one set. */
 enum status squad_open(const struct data_file_config *config, struct squad **out);
 void squad_close(struct squad *squad); /* accepts NULL */
+/* squad_examples — returns the number of examples. */
 int64_t squad_examples(const struct squad *squad);
+/* squad_paragraphs — returns the number of paragraphs. */
 int64_t squad_paragraphs(const struct squad *squad);
 /* squad_example — returns an example, borrowed until squad_close. */
 const struct squad_example *squad_example(const struct squad *squad, int64_t example_i);
@@ -81,6 +83,7 @@ struct squad_span_best {
     double null_score; /* INFINITY: no window had one */
 };
 
+/* squad_span_begin — empties *best, before the first window of a question. */
 void squad_span_begin(struct squad_span_best *best);
 /* squad_span_window — adds a window. logits: (T,2), start and end for each position. The context is
  * [first, last], empty if last < first. null_i: the "no answer" position; -1: none. Positions with

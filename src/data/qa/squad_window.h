@@ -51,7 +51,9 @@ struct squad_window_set;
 enum status squad_window_open(const struct squad *squad, const struct squad_window_config *config,
                               struct squad_window_set **out);
 void squad_window_close(struct squad_window_set *set); /* accepts NULL */
+/* squad_window_count — returns the number of windows of all examples. */
 int64_t squad_window_count(const struct squad_window_set *set);
+/* squad_window_get — returns a window, borrowed until squad_window_close. */
 const struct squad_window *squad_window_get(const struct squad_window_set *set, int64_t window_i);
 /* squad_window_fill — writes T ids, and T mask bytes (1: visible, 0: padding) unless mask is
  * NULL. */

@@ -71,6 +71,7 @@ void bpe_cache_free(struct bpe_cache *cache); /* accepts NULL */
 enum status bpe_encode(const struct bpe *bpe, enum pretoken_kind kind, struct bpe_cache *cache,
                        const struct encode_watch *watch, const uint8_t *text, size_t n_bytes,
                        uint32_t *out, size_t *n_out);
+/* bpe_vocab — returns the size of the vocabulary; every id is below it. */
 uint32_t bpe_vocab(const struct bpe *bpe);
 /* bpe_bytes — returns the bytes of one id; NULL: there is no such token. */
 const uint8_t *bpe_bytes(const struct bpe *bpe, uint32_t id, size_t *n_out);
@@ -94,6 +95,8 @@ struct bpe_train_merge {
 };
 
 struct bpe_train;
+/* bpe_train_open — begins a training whose only tokens are the 256 bytes. kind: the rule that
+ * splits texts into pre-tokens. */
 struct bpe_train *bpe_train_open(enum pretoken_kind kind);
 void bpe_train_close(struct bpe_train *train); /* accepts NULL */
 /* bpe_train_add — counts a text, or a chunk of one that ends where a pre-token ends. */
@@ -104,7 +107,9 @@ void bpe_train_add(struct bpe_train *train, const uint8_t *text, size_t n_bytes)
 enum status bpe_train_run(struct bpe_train *train, uint32_t vocab,
                           bool (*progress)(void *arg, uint32_t tokens), void *arg);
 
+/* bpe_train_tokens — returns the number of tokens so far; ids are below it. */
 uint32_t bpe_train_tokens(const struct bpe_train *train);
+/* bpe_train_bytes — returns the bytes of a token; valid until the next token is made. */
 const uint8_t *bpe_train_bytes(const struct bpe_train *train, uint32_t id, size_t *n_out);
 /* bpe_train_merges — returns the merges in their order; two may make the same token. */
 const struct bpe_train_merge *bpe_train_merges(const struct bpe_train *train, size_t *n_out);
@@ -117,6 +122,7 @@ void bpe_train_size(const struct bpe_train *train, int64_t *bytes_out, int64_t *
  * Printable Latin-1 stands for itself, the others are U+0100 … in order. It must not know tokens.
  * Source: Radford et al. 2019, encoder.py. */
 
+/* bpe_chars_fill — writes the code point of each byte's character. */
 void bpe_chars_fill(uint16_t char_of[256]);
 /* bpe_chars_decode — converts UTF-8 to the bytes that it stands for, at most n_bytes; false: it has
  * another character. */

@@ -60,6 +60,7 @@ struct tokenizer;
 enum status tokenizer_new(const struct tokenizer_config *config, struct tokenizer **out);
 void tokenizer_close(struct tokenizer *tokenizer); /* accepts NULL */
 
+/* tokenizer_name — returns the name for logs and messages; valid until tokenizer_close. */
 const char *tokenizer_name(const struct tokenizer *tokenizer);
 uint32_t tokenizer_vocab(const struct tokenizer *tokenizer); /* every id is below it */
 uint32_t tokenizer_begin(const struct tokenizer *tokenizer); /* begins a text, or NONE */
@@ -99,6 +100,7 @@ uint32_t tokenizer_find(const struct tokenizer *tokenizer, const char *name);
  * *n_out is 0. Space: tokenizer_prompt_cap. */
 enum status tokenizer_prompt(const struct tokenizer *tokenizer, const void *text, size_t n_bytes,
                              uint32_t *out, size_t *n_out);
+/* tokenizer_prompt_cap — returns the most ids that tokenizer_prompt writes for n_bytes. */
 size_t tokenizer_prompt_cap(const struct tokenizer *tokenizer, size_t n_bytes);
 /* tokenizer_cut — returns the length of a long prefix of text[0, n_bytes) that has the same ids by
  * itself as within the whole text, for any following bytes; 0: none is certain. The rest is encoded

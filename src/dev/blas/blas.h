@@ -20,13 +20,17 @@
 
 struct blas; /* blas/plan.h opens and closes it */
 
-/* These functions have the contracts of kernels/matmul.h. is_plain: no epilogue at all
- * (CONVOY_BLAS=plain); bias, GELU and gradients are computed by separate kernels. *is_done false:
- * nothing was submitted to the device. */
+/* blas_matmul_fwd — computes the product of struct matmul_fwd (kernels/matmul.h). is_plain: no
+ * epilogue at all (CONVOY_BLAS=plain); bias, GELU and gradients are computed by separate kernels.
+ * *is_done false: nothing was submitted to the device. */
 enum status blas_matmul_fwd(struct blas *b, const struct cuda *cuda, bool is_plain,
                             const struct matmul_fwd *a, bool *is_done);
+/* blas_matmul_bwd_x — computes the gradient of the input; is_plain and *is_done as in
+ * blas_matmul_fwd. */
 enum status blas_matmul_bwd_x(struct blas *b, const struct cuda *cuda, bool is_plain,
                               const struct matmul_bwd_x *a, bool *is_done);
+/* blas_matmul_bwd_w — computes the gradients of weights and bias; is_plain and *is_done as in
+ * blas_matmul_fwd. */
 enum status blas_matmul_bwd_w(struct blas *b, const struct cuda *cuda, bool is_plain,
                               const struct matmul_bwd_w *a, bool *is_done);
 

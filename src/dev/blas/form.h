@@ -17,11 +17,13 @@ struct blas_form {
     struct column_sum bias_grad;
 };
 
-/* blas_form_fwd, blas_form_bwd_x, blas_form_bwd_w — write the forms of a product, the form with
- * more in the epilogue first, and return their number; 0: this program's kernel is needed. For
- * blas.c, and for tests. */
+/* blas_form_fwd — writes the forms of a product, the form with more in the epilogue first, and
+ * returns their number; 0: this program's kernel is needed. For blas.c, and for tests, as are the
+ * next two. */
 int blas_form_fwd(bool is_tf32, const struct matmul_fwd *a, struct blas_form out[BLAS_FORMS]);
+/* blas_form_bwd_x — does the same for the gradient of the input; at least 1 form. */
 int blas_form_bwd_x(bool is_tf32, const struct matmul_bwd_x *a, struct blas_form out[BLAS_FORMS]);
+/* blas_form_bwd_w — does the same for the gradients of weights and bias; at least 1 form. */
 int blas_form_bwd_w(bool is_tf32, const struct matmul_bwd_w *a, struct blas_form out[BLAS_FORMS]);
 /* blas_form_run — runs a form. *is_done false: cuBLASLt does not accept the call; nothing was
  * submitted. For blas.c, and for tests. */

@@ -48,6 +48,7 @@ void blas_lt_about(const struct blas_lt *lt, const struct library *library, char
  * frees the objects in both cases. `out` is zeroed. */
 bool blas_lt_make(const struct blas_lt *lt, const struct blas_shape *shape,
                   struct blas_lt_objects *out);
+/* blas_lt_free — frees the objects that are set, and zeroes *objects. */
 void blas_lt_free(const struct blas_lt *lt, struct blas_lt_objects *objects);
 /* blas_lt_addresses — sets the addresses of bias and aux of this call; false: refused. */
 bool blas_lt_addresses(const struct blas_lt *lt, const struct blas_call *call,

@@ -16,6 +16,7 @@ struct dev_cpu_kernels {
 /* dev_cpu_isa_choose — chooses a level: the requested enum cpu_isa, or the best for CPU_ISA_N.
  * ST_NO_DEVICE: this processor, or its kernel, does not have it. */
 enum status dev_cpu_isa_choose(int asked, enum cpu_isa *out);
+/* dev_cpu_isa_kernels — returns the kernels of a level that dev_cpu_isa_choose has returned. */
 struct dev_cpu_kernels dev_cpu_isa_kernels(enum cpu_isa isa);
 /* dev_cpu_isa_bf16 — replaces the products of this level by products with factors rounded to bf16.
  * False: the level, or this processor, has none. */

@@ -25,13 +25,13 @@ enum status dev_cuda_count(int *count_out);
  * ST_NO_DEVICE: there is none, with the reason. */
 enum status dev_cuda_blas(char *about, size_t cap);
 
-/* dev_cuda_blas_use — chooses the library for products, in streams of this process that are opened
- * afterwards:
+/* The library for products:
  *   auto    cuBLASLt with its epilogues
  *   plain   cuBLASLt without epilogues: bias, GELU and their gradients by kernels of their own
- *   off     this program's kernels
- * Serves to find which of them causes a difference (CONVOY_BLAS). */
+ *   off     this program's kernels */
 enum dev_cuda_blas_kind { DEV_CUDA_BLAS_AUTO, DEV_CUDA_BLAS_PLAIN, DEV_CUDA_BLAS_OFF };
+/* dev_cuda_blas_use — chooses the library for products in all streams of this process that are
+ * opened afterwards. Serves to find which library causes a difference (CONVOY_BLAS). */
 void dev_cuda_blas_use(enum dev_cuda_blas_kind use);
 
 /* dev_cuda_open — opens GPU number device_i, below the count of dev_cuda_count. is_tf32: products
@@ -39,17 +39,18 @@ void dev_cuda_blas_use(enum dev_cuda_blas_kind use);
  * if its memory is in use. */
 enum status dev_cuda_open(int device_i, bool is_tf32, struct dev **out);
 
-/* dev_cuda_attention — chooses the kernels of attention: this program's or NVIDIA's cuDNN
- * (cudnn.h). auto: cuDNN if the table of cuda/attention.c has the shape and the library is
- * installed, else own. cudnn: always, but for the decoding of one token; a shape that cuDNN cannot
- * compute is ST_BAD_SETTING, and a missing library ST_NO_DEVICE. is_atomic: cuDNN's backward pass
- * adds in any order (cudnn.h), and auto may choose it, too. At first: auto, deterministic. Call it
- * before the device's first operation. */
+/* The kernels of attention: this program's or NVIDIA's cuDNN (cudnn.h). auto: cuDNN if the table of
+ * cuda/attention.c has the shape and the library is installed, else own. cudnn: always, but for the
+ * decoding of one token; a shape that cuDNN cannot compute is ST_BAD_SETTING, and a missing library
+ * ST_NO_DEVICE. */
 enum dev_cuda_attention {
     DEV_CUDA_ATTENTION_AUTO,
     DEV_CUDA_ATTENTION_OWN,
     DEV_CUDA_ATTENTION_CUDNN
 };
+/* dev_cuda_attention — chooses the kernels of attention. is_atomic: cuDNN's backward pass adds in
+ * any order (cudnn.h), and auto may choose it, too. At first: auto, deterministic. Call it before
+ * the device's first operation. */
 void dev_cuda_attention(struct dev *dev, enum dev_cuda_attention by, bool is_atomic);
 
 /* The shape of an attention: T tokens, H heads, K key heads, D elements. */

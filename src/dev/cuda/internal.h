@@ -51,8 +51,11 @@ struct pinned_ring {
     volatile uint64_t *reached; /* the newest event that the device has passed */
     uint64_t recorded;          /* the newest event that was recorded */
 };
+/* dev_cuda_ring_open — allocates the pinned memory and the events of a zeroed ring; call
+ * dev_cuda_ring_close also if it fails. */
 enum status dev_cuda_ring_open(struct pinned_ring *ring);
-/* Accepts a zeroed ring. The stream's work is done. */
+/* dev_cuda_ring_close — frees the ring and zeroes it. Accepts a zeroed ring. The stream's work is
+ * done. */
 void dev_cuda_ring_close(struct pinned_ring *ring);
 /* dev_cuda_ring_in — copies to the device; src may be reused when it returns. Blocks if all slots
  * are in use. */
@@ -133,25 +136,32 @@ struct dev_event {
     struct stream *stream;
     uint64_t number; /* its number in the recorded work; 0: it was recorded immediately */
 };
-/* These functions are the entries of struct dev_async_ops. */
+/* dev_cuda_event_record — implements dev_event_record. */
 enum status dev_cuda_event_record(struct stream *s, struct dev_event **event);
+/* dev_cuda_event_sync — implements dev_event_sync; does not accept NULL. */
 enum status dev_cuda_event_sync(struct dev_event *event);
+/* dev_cuda_event_wait — implements dev_stream_wait; does not accept NULL. */
 enum status dev_cuda_event_wait(struct stream *s, struct dev_event *event);
+/* dev_cuda_event_query — implements dev_event_query; does not accept NULL. */
 enum status dev_cuda_event_query(struct dev_event *event, bool *out);
+/* dev_cuda_event_query_stream — implements dev_stream_query. */
 enum status dev_cuda_event_query_stream(struct stream *s, bool *out);
-/* dev_cuda_event_do — does CUDA_WORK_EVENT for dev_cuda_do. */
+/* dev_cuda_event_free — implements dev_event_free; does not accept NULL. */
 void dev_cuda_event_free(struct dev_event *event);
+/* dev_cuda_event_do — submits CUDA_WORK_EVENT for dev_cuda_do. */
 enum status dev_cuda_event_do(struct stream *s, const struct cuda_event *a);
 
 struct cuda_attention;
-/* dev_cuda_attention_fwd, dev_cuda_attention_bwd — compute attention by cuDNN or by the program's
- * kernel; args: struct attention_fwd, attention_bwd. */
+/* dev_cuda_attention_fwd — computes attention by cuDNN or by the program's kernel; args: a struct
+ * attention_fwd. */
 enum status dev_cuda_attention_fwd(struct stream *s, const void *args);
+/* dev_cuda_attention_bwd — computes the gradients in the same way; args: a struct attention_bwd. */
 enum status dev_cuda_attention_bwd(struct stream *s, const void *args);
-/* dev_cuda_attention_fwd_apart, dev_cuda_attention_bwd_apart — submit a call sample by sample if
- * its dropout counts the heads of a whole model (kernels/attention_sample.h). *is_done: they
- * did. */
+/* dev_cuda_attention_fwd_apart — submits a call sample by sample if its dropout counts the heads of
+ * a whole model (kernels/attention_sample.h). *is_done false: it does not, and nothing was
+ * submitted. */
 enum status dev_cuda_attention_fwd_apart(struct stream *s, const void *args, bool *is_done);
+/* dev_cuda_attention_bwd_apart — does the same for the backward pass. */
 enum status dev_cuda_attention_bwd_apart(struct stream *s, const void *args, bool *is_done);
 /* dev_cuda_attention_close — accepts NULL. The stream's work is done. */
 void dev_cuda_attention_close(struct cuda_attention *x);
@@ -184,9 +194,10 @@ struct cuda_times;
 void dev_cuda_times_open(struct stream *s);
 /* dev_cuda_times_close — logs the table; accepts NULL. The stream's work is done. */
 void dev_cuda_times_close(struct cuda_times *t);
-/* dev_cuda_times_before, dev_cuda_times_after — are called around one operation
- * (dev_cuda_do). */
+/* dev_cuda_times_before — records the event before one operation (dev_cuda_do), and adds its cost
+ * to its row of the table. */
 enum status dev_cuda_times_before(struct stream *s, enum cuda_work work, const void *args);
+/* dev_cuda_times_after — records the event after the operation. */
 enum status dev_cuda_times_after(struct stream *s);
 /* dev_cuda_times_step — ends a step; waits for the device. Without times it does nothing. */
 enum status dev_cuda_times_step(struct stream *s);

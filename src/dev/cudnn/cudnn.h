@@ -30,11 +30,12 @@ const char *cudnn_reason(const struct cudnn *c);
  * 240.0 MiB of workspace". */
 const char *cudnn_how(const struct cudnn *c);
 
-/* These functions have the contracts of kernels/attention.h. *is_done false: nothing was submitted
- * to the device. is_atomic: in the atomic form. is_captured: the stream is; then the plan was made
- * before. ST_FAULT: cuDNN failed when it ran the plan. */
+/* cudnn_attention_fwd — computes attention with the contract of kernels/attention.h. *is_done
+ * false: nothing was submitted to the device. is_captured: the stream is captured; then the plan
+ * was made before. ST_FAULT: cuDNN failed when it ran the plan. */
 enum status cudnn_attention_fwd(struct cudnn *c, const struct cuda *cuda,
                                 const struct attention_fwd *a, bool is_captured, bool *is_done);
+/* cudnn_attention_bwd — computes the gradients in the same way. is_atomic: in the atomic form. */
 enum status cudnn_attention_bwd(struct cudnn *c, const struct cuda *cuda,
                                 const struct attention_bwd *a, bool is_atomic, bool is_captured,
                                 bool *is_done);

@@ -29,6 +29,8 @@ struct grad_code;
 int64_t grad_code_memory(void);
 /* grad_code_zstd_bytes — for tests: returns the bytes that zstd has allocated so far. */
 int64_t grad_code_zstd_bytes(const struct grad_code *code);
+/* grad_code_open — allocates the coder: an encoder, a decoder and a buffer. Returns ST_RETRY or
+ * ST_BAD_SETTING (base/memory.h) if memory is short. */
 enum status grad_code_open(struct grad_code **out);
 void grad_code_close(struct grad_code *code); /* accepts NULL */
 
@@ -66,6 +68,7 @@ enum grad_quant_kind { GRAD_QUANT_KIND_INT8_RMS, GRAD_QUANT_KIND_INT4, GRAD_QUAN
 struct grad_quant_block {
     int64_t elems, bytes, scale_bytes;
 };
+/* grad_quant_block — returns the size of a block of this kind. */
 struct grad_quant_block grad_quant_block(enum grad_quant_kind kind);
 /* grad_quant_bytes — for tests: returns the packed bytes of n elements. */
 int64_t grad_quant_bytes(enum grad_quant_kind kind, int64_t n);

@@ -62,6 +62,8 @@ struct grad_compress_config {
 };
 
 struct grad_compress;
+/* grad_compress_open — allocates residuals and buffers for all buckets; residuals begin at 0. It
+ * borrows comm and dev until close. Not collective. */
 enum status grad_compress_open(const struct grad_compress_config *config,
                                struct grad_compress **out);
 /* grad_compress_close — frees all memory; no call may be in progress. Accepts NULL. */
@@ -81,26 +83,28 @@ int64_t grad_compress_plan(const struct grad_compress_config *config, int rank, 
  * The buffers belong to the call until the ticket is waited for. */
 enum status grad_compress_begin(struct grad_compress *q, int bucket, const float *from,
                                 float *to_all, float *to_own, struct comm_ticket *ticket);
-/* grad_compress_gather_begin — for a bucket from deferred_first on, after grad_compress_begin with
- * to_own: starts to gather the other ranks' parts of the sum, and returns. to_all: the whole
- * bucket, with this rank's part already in it; it belongs to the call until the ticket is waited
- * for. */
+/* grad_compress_gather_begin — starts to gather the other ranks' parts of the sum, and returns. For
+ * a bucket from deferred_first on, after grad_compress_begin with to_own. to_all: the whole bucket,
+ * with this rank's part already in it; it belongs to the call until the ticket is waited for. */
 enum status grad_compress_gather_begin(struct grad_compress *q, int bucket, float *to_all,
                                        struct comm_ticket *ticket);
 
-/* grad_compress_residual — returns the error feedback of a bucket, for a caller that saves it. own:
- * residuals of all its elements; sum: residuals of this rank's part. No call may be in progress. */
+/* The error feedback of a bucket. own: residuals of all its elements; sum: residuals of this rank's
+ * part. */
 struct grad_compress_residual {
     float *own, *sum;
 };
+/* grad_compress_residual — returns the error feedback of a bucket, for a caller that saves it. No
+ * call may be in progress. */
 struct grad_compress_residual grad_compress_residual(const struct grad_compress *q, int bucket);
 
-/* grad_compress_traffic — for tests: returns the elements and bytes that this rank has sent to
- * other ranks, without the headers of messages. With coding, bytes include the exchanged lengths.
- * No call may be in progress. */
+/* The elements and bytes that this rank has sent to other ranks, without the headers of messages.
+ * With coding, bytes include the exchanged lengths. */
 struct grad_compress_traffic {
     int64_t elems, bytes;
 };
+/* grad_compress_traffic — for tests: returns the traffic since grad_compress_open. No call may be
+ * in progress. */
 struct grad_compress_traffic grad_compress_traffic(const struct grad_compress *q);
 
 #endif

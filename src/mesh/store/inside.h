@@ -274,7 +274,7 @@ enum status store_exact_reduce(struct store *s, int bucket, struct tensor to_all
 
 /* The state on this rank, and the state of the store's ranks (store/state.c). */
 extern const struct state_ops store_state_own, store_state_whole;
-/* store_state_count — state_ops.count of all states of a store. */
+/* store_state_count — implements state_ops.count for all states of a store. */
 int store_state_count(const struct state *s, bool is_apart);
 
 /* Moments (store/memory.c); array 1 and 2. */
@@ -304,8 +304,8 @@ enum status store_params_prefetch(struct store *s, int bucket);
 /* store_params_make_ready — prefetches and waits: passes can then read the bucket, in the stream's
  * order. */
 enum status store_params_make_ready(struct store *s, int bucket);
-/* store_params_after_update — the owners have updated the masters: marks the compute copy as stale
- * unless the update wrote it, and gathers the bucket if the policy is UPDATED. */
+/* store_params_after_update — marks the compute copy as stale unless the update wrote it, and
+ * gathers the bucket if the policy is UPDATED. Call it when the owners have updated the masters. */
 enum status store_params_after_update(struct store *s, int bucket);
 
 #endif

@@ -50,7 +50,9 @@ struct sparse_embed;
 bool sparse_embed_is_used(const struct sparse_embed_cost *cost, const char **why_out);
 /* sparse_embed_rows_most — returns the most rows that a rank sends. */
 int64_t sparse_embed_rows_most(int64_t rows_n, int64_t tokens_max);
+/* sparse_embed_buffer_elems — returns the elements (4 bytes each) of config.buffer. */
 int64_t sparse_embed_buffer_elems(int ranks, int64_t rows_n, int64_t row_elems, int64_t tokens_max);
+/* sparse_embed_open — allocates a table of the rows of tokens. Local. ST_RETRY: out of memory. */
 enum status sparse_embed_open(const struct sparse_embed_config *config, struct sparse_embed **out);
 void sparse_embed_close(struct sparse_embed *r); /* accepts NULL */
 

@@ -23,16 +23,16 @@ bool store_holds(const struct store *s, int array, int64_t first, int64_t n);
 /* store_params_writes — returns the number of writes to the state here, updates not counted. */
 int64_t store_params_writes(const struct store *s);
 
-/* store_params_flip — FAULT=flip: inverts a bit (0 … 31) of the first parameter that this rank
- * updates, without communication. Other ranks that gather it read it after the next update at the
- * latest. If masters are whole it counts as a write, because the compute copy must follow. name:
- * the tensor's name, valid until store_close; "": this rank updates no tensor. elem: element in
- * this rank's part of that tensor. */
+/* A flipped bit: the tensor's name, valid until store_close; "": this rank updates no tensor. elem:
+ * element in that tensor of store_config.table. */
 struct store_flip {
     const char *name;
     int64_t elem;
     float before, after;
 };
+/* store_params_flip — inverts a bit (0 … 31) of the first parameter that this rank updates, without
+ * communication (FAULT=flip). Other ranks that gather it read it after the next update at the
+ * latest. If masters are whole it counts as a write, because the compute copy must follow. */
 enum status store_params_flip(struct store *s, int bit, struct store_flip *out);
 
 /* store_state_gather — copies n elements of an array from `first` on to dst on rank 0, in host

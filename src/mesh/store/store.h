@@ -148,8 +148,10 @@ void store_close(struct store *s);
  * callbacks of the config. */
 enum status store_plan(const struct store_config *config, int rank, int ranks, bool is_discrete,
                        struct store_memory *out);
+/* store_memory — returns the bytes that store_open has allocated on this rank. */
 struct store_memory store_memory(const struct store *s);
 int64_t store_memory_bytes(const struct store *s); /* sum of store_memory */
+/* store_layout — returns the buckets and this rank's part of each; valid until store_close. */
 const struct layout *store_layout(const struct store *s);
 
 /* ---- passes ---- */
@@ -209,16 +211,18 @@ struct tensor store_loss_sum(const struct store *s);
  * after this rank has written its part there. `each` is a multiple of 16. */
 enum status store_gather_device(struct store *s, struct tensor all, int64_t each);
 
-/* The elements of a bucket that this rank updates: elements [first, first + elems) of the table;
- * the tensors begin there. They are the whole bucket if moments are whole. */
+/* Elements [first, first + elems) of the table, with their parameters, gradients and moments; the
+ * tensors begin at element `first`. */
 struct store_local_shard {
     int64_t first, elems;
     struct tensor p, g, m, v;
 };
+/* store_local_shard — returns the elements of a bucket that this rank updates: the whole bucket if
+ * moments are whole. */
 struct store_local_shard store_local_shard(const struct store *s, int bucket);
-/* store_params_update_copy — for config.update: returns the 16-bit compute copy of the elements
- * that store_local_shard returns as p. With the call the caller promises to write it together with
- * p, or neither. data NULL: the store makes the copy itself. */
+/* store_params_update_copy — returns the 16-bit compute copy of the elements that store_local_shard
+ * returns as p. For config.update: with the call it promises to write the copy together with p, or
+ * neither. data NULL: the store makes the copy itself. */
 struct tensor store_params_update_copy(struct store *s, int bucket);
 /* A whole bucket, for a config.update that needs whole tensors. first: element of the table at
  * which g begins. rank, ranks: position of this rank among the ranks that share the work; these are

@@ -107,9 +107,11 @@ enum status transformer_params_describe(const struct model_dims *dims, struct pa
 /* transformer_params_at — returns the number of a block's parameter; -1: the block does not have
  * it. */
 int transformer_params_at(const struct model_dims *dims, int block, enum transformer_param param);
-/* transformer_params_end — returns the number of the final norm's weight; its bias follows, then
- * the QA head's weight and bias, or the untied vocabulary weights. */
+/* transformer_params_end — returns the number of the final norm's weight; its bias, if it has one,
+ * follows, then the QA head's weight and bias, or the untied vocabulary weights. */
 int transformer_params_end(const struct model_dims *dims);
+/* transformer_params_qa — returns the number of the QA head's weight; its bias follows. Only if the
+ * task is QA. */
 int transformer_params_qa(const struct model_dims *dims);
 /* transformer_params_vocab — returns the number of the vocabulary's weights: tied, the token
  * embedding. */
@@ -129,15 +131,18 @@ enum transformer_layer {
     TRANSFORMER_LAYER_UP, /* with the gate */
     TRANSFORMER_LAYER_DOWN
 };
+/* transformer_params_linear — returns a linear layer of a block. */
 struct transformer_linear transformer_params_linear(const struct model_dims *dims, int block,
                                                     enum transformer_layer layer);
 
-/* Widths: a row of q, k and v; attention's output; the output of the MLP's first product; the
- * elements of a head that rotate, 0 without RoPE. */
+/* transformer_params_qkv — returns the width of a row of q, k and v. */
 int64_t transformer_params_qkv(const struct model_dims *dims);
 int64_t transformer_params_qk(const struct model_dims *dims); /* only q and k */
+/* transformer_params_rotated — returns the elements of a head that rotate; 0 without RoPE. */
 int64_t transformer_params_rotated(const struct model_dims *dims);
+/* transformer_params_att — returns the width of attention's output. */
 int64_t transformer_params_att(const struct model_dims *dims);
+/* transformer_params_up — returns the width of the output of the MLP's first product. */
 int64_t transformer_params_up(const struct model_dims *dims);
 
 /* rope_freq — writes the inverse frequencies of rotated/2 pairs, the rest 0. Returns the factor of
@@ -181,6 +186,7 @@ enum status transformer_branch_grad(const struct pass *p, int block,
 
 /* Returns the number of own rows, and, in *first, the number of the first. */
 int64_t transformer_own_rows(const struct pass *p, int64_t *first);
+/* Returns true if the own rows are all rows of the pass: it has one tensor rank. */
 bool transformer_has_all_rows(const struct pass *p);
 /* Sets *all to all rows of `own`. They are in `rows` of the plan, or are `own` itself. */
 enum status transformer_all_gather_rows(const struct pass *p, struct tensor own,
@@ -218,9 +224,10 @@ enum status transformer_linear_residual_bwd(const struct pass *p, int block,
                                             enum transformer_layer layer, struct tensor dx,
                                             struct tensor x, struct tensor pre);
 
-/* Computes again the tensors that a block did not keep for its backward pass: `attend` is its first
- * half up to att, `activate` computes act from pre. */
+/* A part of a block's forward pass. */
 typedef enum status (*transformer_block_fn)(const struct pass *p, int block);
+/* Computes again the tensors that a block did not keep for its backward pass. attend: computes the
+ * block's first half up to att; activate: computes act from pre. */
 enum status transformer_keep_or_recompute(const struct pass *p, int block,
                                           transformer_block_fn attend,
                                           transformer_block_fn activate);
@@ -229,15 +236,17 @@ enum status transformer_keep_or_recompute(const struct pass *p, int block,
 
 /* Computes q, k and v of norm1(x), with norms of the heads of q and k if the model has them. */
 enum status transformer_norm_qkv(const struct pass *p, int block);
+/* Computes, from the gradients of q, k and v in wide, the gradients of weights and biases, and dx,
+ * the gradient of the block's input, to which it adds dmid. */
 enum status transformer_norm_qkv_bwd(const struct pass *p, int block);
 /* Returns the rows of q, k and v that a pass computes; with a KV cache earlier rows are before
  * them. */
 struct tensor transformer_qkv(const struct pass *p, int block);
 /* Rotates q and k by their positions, or their gradients back; nothing without RoPE. */
 enum status transformer_rotate(const struct pass *p, struct tensor rows, bool inverse);
-/* Computes att = softmax(q·k/√D)·v; with a KV cache only of the last row. Backward goes from datt
- * to the gradients of q, k and v, in wide. */
+/* Computes att = softmax(q·k/√D)·v; with a KV cache only of the last row. */
 enum status transformer_attention(const struct pass *p, int block);
+/* Computes the gradients of q, k and v, in wide, from datt. */
 enum status transformer_attention_bwd(const struct pass *p, int block);
 
 /* ---- positions (transformer_context.c) ---- */
@@ -253,11 +262,13 @@ int64_t transformer_tokens(const struct pass *p);
 bool transformer_has_all_tokens(const struct pass *p);
 /* Advances to the rows that follow *rows, up to `end`; false: there are none. Begin with n = 0. */
 bool transformer_rows_next(const struct pass *p, int64_t end, struct transformer_rows *rows);
-/* Runs the operation on own rows (transformer_own_rows); n and c are filled in. */
+/* Applies dropout to own rows (transformer_own_rows); n is filled in. */
 enum status transformer_drop(const struct pass *p, struct drop drop);
+/* Runs branch_add on own rows; n and c are filled in. */
 enum status transformer_branch_add(const struct pass *p, struct branch_add add);
-/* Runs the operation on all rows of the pass. */
+/* Runs embed_fwd on all rows of the pass. */
 enum status transformer_embed_fwd(const struct pass *p, const struct embed_fwd *embed);
+/* Runs embed_bwd on all rows of the pass. */
 enum status transformer_embed_bwd(const struct pass *p, const struct embed_bwd *embed);
 /* Sets *kv to the keys and values of all positions, and *own to the positions of the pass; both are
  * unchanged if qkv has all positions. */
@@ -271,24 +282,27 @@ int64_t transformer_row_of(const struct pass *p, int64_t row, bool *is_own);
 /* Sends x from the rank whose is_own is true to all ranks. */
 enum status transformer_broadcast(const struct pass *p, struct tensor x, int64_t elems,
                                   bool is_own);
-/* QA's two logits per row; `whole` has the logits of all positions. transformer_own_spans returns
- * the memory to which the pass's rows are written; transformer_all_gather_spans then writes all
- * rows to `whole`; transformer_slice_spans sets *out to the pass's rows of `whole`. */
+/* Returns the memory to which the pass's rows of QA's two logits per row are written: `whole`,
+ * which has the logits of all positions, if the pass has all positions, else `exchange`. */
 struct tensor transformer_own_spans(const struct pass *p, struct tensor whole);
+/* Writes the rows of all ranks to `whole`, after the pass's rows were written. */
 enum status transformer_all_gather_spans(const struct pass *p, struct tensor whole);
+/* Sets *out to the pass's rows of `whole`: to a copy in `exchange`, or to `whole` itself. */
 enum status transformer_slice_spans(const struct pass *p, struct tensor whole, struct tensor *out);
 
 /* ---- heads ---- */
 
-/* Heads: losses and, with want_grad, gradients of parameters and (in dx) of the last block's
- * output; logits as in struct model_ops. */
-
 /* Returns the bytes of wide in which ranks gather one row of logits; 0: each rank has the whole
  * row. */
 int64_t transformer_head_lm_row_bytes(const struct model_dims *dims);
+/* Computes the losses and, with want_grad, the gradients of parameters and, in dx, of the last
+ * block's output. */
 enum status transformer_head_lm_run(const struct pass *p);
+/* Computes the logits (V) of a row, as struct model_ops.logits. */
 enum status transformer_head_lm_logits(const struct pass *p, int64_t row, struct tensor out);
+/* Computes the losses and, with want_grad, the gradients, as transformer_head_lm_run. */
 enum status transformer_head_qa_run(const struct pass *p);
+/* Computes the logits (B·T,2) of all rows, as struct model_ops.logits; row is 0. */
 enum status transformer_head_qa_logits(const struct pass *p, int64_t row, struct tensor out);
 
 #endif

@@ -61,14 +61,18 @@ struct transformer_arch {
 };
 
 extern const struct transformer_arch gpt2_arch, llama_arch, neox_arch, qwen_2_arch, qwen_3_arch;
-/* The blocks, for architectures that compute the same. */
+/* Computes a block's forward pass; GPT-NeoX's blocks compute the same. */
 enum status gpt2_block_fwd(const struct pass *p, int block);
+/* Computes a block's backward pass; GPT-NeoX's blocks compute the same. */
 enum status gpt2_block_bwd(const struct pass *p, int block);
+/* Computes a block's forward pass; Qwen's blocks compute the same. */
 enum status llama_block_fwd(const struct pass *p, int block);
+/* Computes a block's backward pass; Qwen's blocks compute the same. */
 enum status llama_block_bwd(const struct pass *p, int block);
+/* Returns the table of an architecture. */
 const struct transformer_arch *transformer_arch(enum model_arch arch);
-/* transformer_arch_check — for `check`: checks a setting that has only one value in an
- * architecture. */
+/* transformer_arch_check — checks a setting that has only one value in an architecture; for
+ * `check`. */
 enum status transformer_arch_check(const struct model_dims *dims, const char *setting,
                                    int64_t value, int64_t want, const char *why);
 

@@ -56,6 +56,8 @@ void config_map_layout(const struct conf *conf, const struct trainer_config *tra
  * before they train: settings, version, model and kind of device. The workers compare the data
  * later, after they have read them. */
 enum status config_map_agreement(const struct conf *conf, struct text *out);
+/* config_map_board_model — writes the model's dimensions for the board; the number of parameters is
+ * unknown here: -1. */
 void config_map_board_model(const struct model_dims *dims, struct board_model *out);
 
 #endif

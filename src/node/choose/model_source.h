@@ -25,6 +25,8 @@ struct model_source {
  * checkpoint in a run's folder. MODEL may name any of them. ST_NO_INPUT: no model is named, or no
  * checkpoint is valid. ST_BAD_DATA: the model is damaged. */
 enum status model_source_open(const struct conf *conf, struct model_source *out);
+/* model_source_load — loads the parameters into *to, with the source's own ignores_tensors. Errors
+ * as weights_load. */
 enum status model_source_load(const struct model_source *source, const struct load_target *to);
 /* model_source_path — returns the path of the model or of the checkpoint that was found. */
 const char *model_source_path(const struct model_source *source);

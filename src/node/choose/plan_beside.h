@@ -15,9 +15,9 @@ struct plan_beside {
     struct plan_compare compare;
 };
 
-/* plan_beside_begin — call it on rank 0 before the steps of a generation. In the first generation
- * it sets the config's on_step if CLUSTER is set. The struct must live as long as the config. If
- * the cluster does not match this run, it only logs the reason. */
+/* plan_beside_begin — sets the config's on_step in the first generation, if CLUSTER is set. Call it
+ * on rank 0 before the steps of a generation. The struct must live as long as the config. If the
+ * cluster does not match this run, it only logs the reason. */
 void plan_beside_begin(const struct conf *conf, bool is_gpu, const struct comm_place *at,
                        struct plan_beside *beside, struct trainer_config *config);
 
@@ -30,10 +30,10 @@ struct plan_beside_link {
     void *next_arg;
 };
 
-/* plan_beside_begin_link — call it on rank 0 before the steps of a generation. In the first
- * generation it sets the config's on_step if LINK=auto, and keeps calling the on_step that was set
- * before. `choice` must live as long as the config. If steps do not show the speed of the link, it
- * only logs the reason. */
+/* plan_beside_begin_link — sets the config's on_step in the first generation, if LINK=auto, and
+ * keeps calling the on_step that was set before. Call it on rank 0 before the steps of a
+ * generation. `choice` must live as long as the config. If steps do not show the speed of the link,
+ * it only logs the reason. */
 void plan_beside_begin_link(const struct conf *conf, struct plan_beside_link *choice,
                             struct trainer_config *config);
 

@@ -43,10 +43,10 @@ struct plan_way plan_choice_way(const struct plan_ways *ways, int i);
 /* plan_choice_set — sets a way in the config. */
 void plan_choice_set(struct step_config *config, struct plan_way way);
 
-/* plan_choice_vote — sets votes[i], which must be 0 before, to 1 for each way that fits. Calls
- * `fits` for few ways if is_falling, else for each. A failure of `fits` ends the vote. */
 /* Sets *out to true if a way fits on this rank. */
 typedef enum status plan_choice_fits_fn(void *arg, int way, bool *out);
+/* plan_choice_vote — sets votes[i], which must be 0 before, to 1 for each way that fits. Calls
+ * `fits` for few ways if is_falling, else for each. A failure of `fits` ends the vote. */
 enum status plan_choice_vote(const struct plan_ways *ways, plan_choice_fits_fn *fits, void *arg,
                              float *votes);
 /* plan_choice_first — returns the first way that has the votes of all ranks, else the last way. */
@@ -66,7 +66,7 @@ struct plan_decision {
     int rank;           /* the rank that has least free memory */
 };
 
-/* plan_choice_decide — collective: chooses the first way for which all ranks voted, else the last.
+/* plan_choice_decide — chooses the first way for which all ranks voted, else the last. Collective.
  * comm NULL: one rank. votes: this rank's vote for each way, followed by one element per rank;
  * undefined afterwards. ST_PEER: a rank has failed; the message names it. Public for tests. */
 enum status plan_choice_decide(struct comm *comm, const struct plan_offer *offer, float *votes,

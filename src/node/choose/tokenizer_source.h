@@ -43,8 +43,8 @@ enum status tokenizer_source_write_json(const char *path, int64_t context_tokens
  * of its own, and TOKENIZER is not set. GPT-2's tokenizer must not be used for it without a warning
  * (tokenizer_gpt2_check). Else returns NULL. */
 const char *tokenizer_source_lack(const struct conf *conf, const struct model_dims *dims);
-/* tokenizer_source_warn — if the model lacks a tokenizer, logs a warning that `what` (a plural) is
- * read and written with GPT-2's tokens. */
+/* tokenizer_source_warn — logs a warning that `what` (a plural) is read and written with GPT-2's
+ * tokens, if the model lacks a tokenizer. */
 void tokenizer_source_warn(const struct conf *conf, const struct model_dims *dims,
                            const char *what);
 /* tokenizer_source_check — checks that this is the tokenizer of the run that made a checkpoint with

@@ -37,6 +37,7 @@ struct eval_qa_result {
     struct eval_qa_sums all, has_answer, no_answer;
 };
 
+/* eval_qa_measure — answers every question and scores the answers. ST_RETRY: go_on stopped it. */
 enum status eval_qa_measure(const struct eval_qa_config *config, struct eval_qa_result *out);
 
 #endif

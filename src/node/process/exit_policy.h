@@ -34,6 +34,8 @@ struct exit_policy_decision {
     char text[1280];  /* "worker rank 0 (pid 7) …" */
 };
 
+/* exit_policy_classify — decides from the facts which status the worker ended with, whether another
+ * start may help, and how the log describes the end. */
 void exit_policy_classify(const struct exit_policy_facts *facts, struct exit_policy_decision *out);
 
 /* exit_policy_signal_name — writes the signal's name: "SIGSEGV", or "signal 99" for a number

@@ -46,6 +46,7 @@ void watchdog_learn(struct watchdog *watchdog, const struct board_worker *worker
 /* watchdog_plan_ms — returns the limit before the first step is timed, from that step's planned
  * time. */
 int64_t watchdog_plan_ms(int64_t planned_ms);
+/* watchdog_limit_ms — returns the longest silence that is allowed in a phase. */
 int64_t watchdog_limit_ms(const struct watchdog *watchdog, enum board_phase phase);
 /* watchdog_check — returns true if the worker has been silent for longer than its limit. Call it
  * about ten times a second. *silent_ms_out: length of the silence, always set. heartbeat_ms: time

@@ -21,6 +21,7 @@ enum status rehearse_net_try(void);
 /* rehearse_net_open — moves this process, which has one thread, into new namespaces permanently: it
  * can then reach only the nodes. ST_RETRY: the system refuses a part of it. */
 enum status rehearse_net_open(int nodes_n, struct rehearse_net *out);
+/* rehearse_net_close — closes the nodes' namespaces; this process stays in its own. */
 void rehearse_net_close(struct rehearse_net *net);
 /* rehearse_net_address — returns the address of a node, which all nodes can reach. */
 void rehearse_net_address(int node, char *out, size_t cap);

@@ -55,6 +55,7 @@ void rehearse_nodes_poll(struct rehearse_nodes *nodes, int wait_ms);
 /* rehearse_nodes_board — returns the board of a running node, or of its last process; NULL: it has
  * none yet. */
 struct board *rehearse_nodes_board(struct rehearse_nodes *nodes, int node);
+/* rehearse_nodes_running — returns the number of nodes whose process runs. */
 int rehearse_nodes_running(const struct rehearse_nodes *nodes);
 
 /* A worker's parameters (rehearse_flip.c). */

@@ -23,7 +23,9 @@ enum rehearse_kind {
 #undef REHEARSE_KIND_ENUM
         REHEARSE_KINDS_N
 };
+/* rehearse_plan_word — returns the kind as it is written in settings and reports: "kill". */
 const char *rehearse_plan_word(enum rehearse_kind kind);
+/* rehearse_plan_text — returns the kind as a sentence for users. */
 const char *rehearse_plan_text(enum rehearse_kind kind);
 
 #define REHEARSE_WEIGHT_MAX 100

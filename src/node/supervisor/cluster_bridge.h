@@ -63,21 +63,23 @@ void cluster_bridge_stop(struct cluster_bridge *bridge, enum board_request reque
 /* cluster_bridge_leave — reports that this node ends with this status; on_end follows. */
 void cluster_bridge_leave(struct cluster_bridge *bridge, enum status st, const char *message);
 
-/* cluster_bridge_choose_reached — returns the address at which other nodes have reached node 0,
- * from the nodes[] of node 0; "": there is none. Of several addresses it prefers one that other
- * hosts can reach, then the address that most nodes use, then the lowest NODE_ID.
- * *is_split_out: other hosts use several addresses. Pure; public for tests. */
 struct cluster_node;
+/* cluster_bridge_choose_reached — chooses, from node 0's nodes[], the address at which other nodes
+ * have reached node 0; "": there is none. It prefers an address that other hosts can reach, then
+ * the address that most nodes use, then the lowest NODE_ID. *is_split_out: other hosts use several
+ * addresses. Pure; public for tests. */
 const char *cluster_bridge_choose_reached(const struct cluster_node *nodes, int nodes_n,
                                           bool *is_split_out);
-/* a generation is in progress */
+/* cluster_bridge_is_running — returns true if a generation is in progress. */
 bool cluster_bridge_is_running(const struct cluster_bridge *bridge);
 /* cluster_bridge_running_nodes — returns the number of nodes in the current generation, or in the
  * last one; 0: none yet. */
 int cluster_bridge_running_nodes(const struct cluster_bridge *bridge);
+/* cluster_bridge_restarts — returns the restarts of the job so far. */
 int64_t cluster_bridge_restarts(const struct cluster_bridge *bridge);
-/* cluster_bridge_cause, cluster_bridge_checkpoints — call cluster_cause and cluster_checkpoints. */
+/* cluster_bridge_cause — returns the result of cluster_cause. */
 const char *cluster_bridge_cause(const struct cluster_bridge *bridge, int *rank_out);
+/* cluster_bridge_checkpoints — calls cluster_checkpoints; no effect after the cluster has ended. */
 void cluster_bridge_checkpoints(struct cluster_bridge *bridge, int64_t n);
 void cluster_bridge_fill(void *arg, struct view *view); /* a serve_fill; arg is the bridge */
 

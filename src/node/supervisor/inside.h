@@ -75,22 +75,24 @@ struct supervisor {
 struct supervisor_info *supervisor_open_info(const struct conf *conf);
 /* supervisor_close_info — stops collecting. Accepts NULL. Public for tests. */
 void supervisor_close_info(struct supervisor_info *info);
+/* supervisor_set_phase — sets the node's phase and publishes it on the board. */
 void supervisor_set_phase(struct supervisor *s, enum board_phase phase);
 /* supervisor_end — leaves the event loop with this status. Call FAIL() before it unless st is
  * ST_OK. */
 void supervisor_end(struct supervisor *s, enum status st);
-/* supervisor_leave — like supervisor_end, but informs the other nodes first. Call FAIL() before
- * it. */
+/* supervisor_leave — informs the other nodes, then does the same as supervisor_end. Call FAIL()
+ * before it. */
 void supervisor_leave(struct supervisor *s, enum status st);
 /* supervisor_leaves_alone — returns true if the job goes on without this node when the node has to
  * end (ON_LOSS=shrink). Node 0's end is the end of all nodes. */
 bool supervisor_leaves_alone(const struct supervisor *s);
+/* supervisor_has_checkpoint_dir — returns true if CHECKPOINT_DIR is set. */
 bool supervisor_has_checkpoint_dir(const struct supervisor *s);
 
 /* supervisor_recover_worker_ended — ends the run or starts the worker again. It is the on_end of
  * workers_config. */
 void supervisor_recover_worker_ended(void *arg, const struct workers_end *worker);
-/* supervisor_recover_watch — on node 0, counts checkpoints and, with only one worker, records its
+/* supervisor_recover_watch — counts checkpoints on node 0 and, with only one worker, records its
  * first step. Call it several times a second. */
 void supervisor_recover_watch(struct supervisor *s, int64_t now_ms);
 /* supervisor_recover_keep_stats — keeps the values of worker 0 that are needed after it is

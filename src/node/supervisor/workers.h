@@ -42,6 +42,8 @@ struct workers_config {
     void *arg;
 };
 
+/* workers_open — sets up the workers, with their memory for copies of the state; starts none. It
+ * borrows the config's pointers until close. */
 enum status workers_open(const struct workers_config *config, struct workers **out);
 /* workers_close — sends SIGKILL to every worker and waits for at most 2 s. Accepts NULL. */
 void workers_close(struct workers *workers);
@@ -70,6 +72,7 @@ void workers_kill_loading(struct workers *workers);
 int64_t workers_limit_ms(const struct workers *workers);
 /* workers_alive — returns the number of running workers. */
 int workers_alive(const struct workers *workers);
+/* workers_is_alive — returns true if this worker runs. */
 bool workers_is_alive(const struct workers *workers, int worker_i);
 /* workers_is_start_due — returns true if a workers_start_later is still pending; only for tests. */
 bool workers_is_start_due(const struct workers *workers);

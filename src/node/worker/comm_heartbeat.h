@@ -11,6 +11,8 @@
 
 struct comm_heartbeat;
 
+/* comm_heartbeat_open — starts the thread that publishes the heartbeat on the board, which must
+ * outlive it. It publishes no collective until comm_heartbeat_set_comm. */
 enum status comm_heartbeat_open(struct board *board, int worker_i, struct comm_heartbeat **out);
 /* comm_heartbeat_close — ends the thread and waits for it. Accepts NULL. */
 void comm_heartbeat_close(struct comm_heartbeat *heartbeat);

@@ -11,7 +11,7 @@
 #include "conf/conf.h"
 #include "data/feed.h"
 
-/* dataset_sync_publish — on node 0, publishes the list of files. feed NULL: there are no such
+/* dataset_sync_publish — publishes the list of files on node 0. feed NULL: there are no such
  * data. */
 void dataset_sync_publish(struct board *board, bool is_validation, const struct feed *feed);
 
@@ -23,7 +23,7 @@ struct dataset_sync_config {
     void *progress_arg;
 };
 
-/* dataset_sync_fetch — on another node, downloads node 0's data if its own DATA is not set or
+/* dataset_sync_fetch — downloads node 0's data on another node, if its own DATA is not set or
  * missing, and writes the path of the download to out. Otherwise out stays empty. Blocks until node
  * 0 has published its list and the download is complete. */
 enum status dataset_sync_fetch(const struct dataset_sync_config *config, struct text *out);

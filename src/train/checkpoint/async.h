@@ -58,9 +58,12 @@ struct checkpoint_async_config {
 };
 
 struct checkpoint_async;
+/* checkpoint_async_open — decides whether writes run next to training, and allocates memory for the
+ * copy. ST_BAD_SETTING: mode is ON and there is not enough memory; in mode AUTO training then waits
+ * for writes. */
 enum status checkpoint_async_open(const struct checkpoint_async_config *config,
                                   struct checkpoint_async **out);
-/* waits for a write in progress; accepts NULL */
+/* checkpoint_async_close — waits for a write in progress. Accepts NULL. */
 void checkpoint_async_close(struct checkpoint_async *writer);
 /* checkpoint_async_save — saves during training. If that fails, the failure is counted and a
  * warning is logged. If a write is in progress, the save is skipped and counted, or (is_asked: a
@@ -69,8 +72,8 @@ bool checkpoint_async_save(struct checkpoint_async *writer,
                            const struct checkpoint_progress *progress, bool is_asked);
 /* checkpoint_async_poll — records a write that has ended. Call it between steps. */
 void checkpoint_async_poll(struct checkpoint_async *writer);
-/* checkpoint_async_finish — at the end of a run: waits for a write in progress and saves, unless
- * this step is saved already. Fails if the save fails. */
+/* checkpoint_async_finish — waits for a write in progress and saves, unless this step is saved
+ * already. Call it at the end of a run. Fails if the save fails. */
 enum status checkpoint_async_finish(struct checkpoint_async *writer,
                                     const struct checkpoint_progress *progress);
 

@@ -46,15 +46,18 @@ struct checkpoint_progress {
     struct ledger_run run; /* the last steps with the same outcome; no generation */
 };
 
-/* checkpoint_target — returns the load target of one array of a step's state. put must stay valid
- * as long as the target. */
+/* One array of a step's state. */
 struct checkpoint_put {
     struct step *step;
     int array;
 };
+/* checkpoint_target — returns the load target of an array. put must stay valid as long as the
+ * target. needs_transfer: as in checkpoint_config. */
 struct load_target checkpoint_target(struct checkpoint_put *put, bool needs_transfer);
 
 struct checkpoint; /* holds the lock of the folder */
+/* checkpoint_open — locks the folder of checkpoints until checkpoint_close. ST_BAD_SETTING: another
+ * process holds the lock. */
 enum status checkpoint_open(const struct checkpoint_config *config, struct checkpoint **out);
 void checkpoint_close(struct checkpoint *checkpoint); /* accepts NULL */
 /* checkpoint_find — finds the newest checkpoint that looks valid and keeps it open for
@@ -82,8 +85,8 @@ enum status checkpoint_save(struct checkpoint *checkpoint,
                             const struct checkpoint_progress *progress, const float *copy,
                             const struct heartbeat *heartbeat, char *path, size_t path_cap);
 
-/* checkpoint_aside — RESUME=never: moves the checkpoints of earlier runs, and the ledger of their
- * samples, to DIR/before-<number>/, so that two runs never mix. The caller holds the lock of the
+/* checkpoint_aside — moves the checkpoints of earlier runs, and the ledger of their samples, to
+ * DIR/before-<number>/, so that two runs never mix (RESUME=never). The caller holds the lock of the
  * folder. ST_STORE: something could not be moved. */
 enum status checkpoint_aside(const char *dir);
 

@@ -44,8 +44,8 @@ struct step_shard_flip {
 void step_shard_check_ask(struct step *step, int64_t turn);
 /* step_shard_check_found — returns the result of a comparison, after a step_run that failed. */
 enum step_shard_found step_shard_check_found(const struct step *step);
-/* step_shard_check_flip — FAULT=gradient: the next step_run inverts a bit in a gradient of this
- * rank, or in a message to other ranks, in passes of these kinds. In a step without a comparison
+/* step_shard_check_flip — makes the next step_run invert a bit in a gradient of this rank, or in a
+ * message to other ranks, in passes of these kinds (FAULT=gradient). In a step without a comparison
  * the own passes are the last micro-batch, and only gradients have such bits. */
 void step_shard_check_flip(struct step *step, const struct step_shard_flip *flip);
 
@@ -72,9 +72,9 @@ struct step_shard_axis {
     struct step_shard_check *check;
 };
 
-/* step_shard_trace_pass — the hook `pass` (step/feature.h). */
+/* step_shard_trace_pass — implements the hook `pass` (step/feature.h). */
 void step_shard_trace_pass(void *self, const struct step_micro *m, int at, struct pass *p);
-/* step_shard_trace_give — the hook `rows`; also called for the calls of axes. */
+/* step_shard_trace_give — implements the hook `rows`; also called for the calls of axes. */
 enum status step_shard_trace_give(void *self, struct tensor x, int64_t elems);
 /* step_shard_trace_unit — adds a unit's gradient, which is complete at *p. Fails as dev_sync. */
 enum status step_shard_trace_unit(struct step_shard_check *k, const struct pass *p, int unit);
@@ -86,7 +86,7 @@ enum status step_shard_trace_flip(struct step_shard_check *k, const struct pass 
 
 /* step_shard_trace_clear — makes a trace empty, but keeps its memory. */
 void step_shard_trace_clear(struct step_shard_trace *t);
-/* step_shard_trace_free — may be called twice. */
+/* step_shard_trace_free — frees the memory of a trace; may be called twice. */
 void step_shard_trace_free(struct step_shard_trace *t);
 /* step_shard_trace_sum — sorts a trace, and returns the checksum of all its entries. */
 uint64_t step_shard_trace_sum(struct step_shard_trace *t);

@@ -7,11 +7,12 @@
 
 #include "train/step/feature.h"
 
-/* step_shards_balance — with config.balances: call it after each step with the step's result. Every
- * STEP_BALANCE_STEPS steps the ranks exchange the time that each needs for a shard, and deal the
- * shards again so that all end at about the same time. The deal changes no bit of a result.
- * Collective. */
+/* Steps between two deals of the shards. */
 #define STEP_BALANCE_STEPS 10
+/* step_shards_balance — exchanges, every STEP_BALANCE_STEPS steps, the time that each rank needs
+ * for a shard, and deals the shards again so that all ranks end at about the same time. With
+ * config.balances, call it after each step with the step's result. The deal changes no bit of a
+ * result. Collective. */
 enum status step_shards_balance(struct step *step, const struct step_result *r);
 /* step_shards_deal — outside step_shards.c for tests: returns the number of shards that a data rank
  * has now. */
@@ -28,11 +29,12 @@ struct balance {
     void *arg;
 };
 
-/* step_shards_balance_deal — outside step_shards.c for tests: writes a deal whose slowest rank ends
- * at least a twentieth earlier than now to begin (ranks + 1). Returns false if there is none. Runs
- * begin at multiples of a power of two if that costs little, because unaligned ones are sent in
- * more partials. The result is the same on all ranks that have the same numbers. */
+/* The most time of a new deal, as a share of the time of the deal now. */
 #define BALANCE_GAIN 0.95
+/* step_shards_balance_deal — outside step_shards.c for tests: writes a deal to begin (ranks + 1)
+ * whose slowest rank needs at most BALANCE_GAIN of its time now. Returns false if there is none.
+ * Runs begin at multiples of a power of two if that costs little, because unaligned ones are sent
+ * in more partials. The result is the same on all ranks that have the same numbers. */
 bool step_shards_balance_deal(const struct balance *b, int *begin);
 
 #endif

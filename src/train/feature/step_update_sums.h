@@ -36,9 +36,10 @@ struct step_update_sums {
 };
 
 /* The feature, with config.checks_updates; on CPUs. All ranks get a difference at the head of the
- * next step, which fails: with ST_FAULT on the rank whose memory changed, with ST_PEER on others.
- *
- * step_update_sums_of — returns a step's sums, or NULL without config.checks_updates. */
+ * next step, which fails: with ST_FAULT on the rank whose memory changed, with ST_PEER on
+ * others. */
+
+/* step_update_sums_of — returns a step's sums, or NULL without config.checks_updates. */
 struct step_update_sums *step_update_sums_of(const struct step *step);
 /* step_update_sums_keep — local: computes the sums of a state that was loaded, after `steps` steps.
  * The next update must read the same bits. Call it before the first step. */

@@ -20,12 +20,15 @@ struct decoder;
  * ST_RETRY: out of memory. */
 enum status decoder_open(struct dev *dev, const struct model_dims *dims, int64_t window,
                          enum dtype dtype, struct decoder **out);
-/* decoder_plan — computes the device memory that decoder_open would allocate, in bytes. */
+/* Bytes of device memory. */
 struct decoder_memory {
     int64_t params, activations, workspace;
 };
+/* decoder_plan — computes the device memory that decoder_open would allocate. */
 enum status decoder_plan(const struct model_dims *dims, int64_t window, enum dtype dtype,
                          struct decoder_memory *out);
+/* decoder_target — returns the target through which parameters are loaded; valid until
+ * decoder_close. */
 struct load_target decoder_target(const struct decoder *decoder);
 void decoder_close(struct decoder *decoder); /* accepts NULL */
 

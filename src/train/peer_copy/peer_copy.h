@@ -61,10 +61,10 @@ struct peer_copy;
 enum status peer_copy_open(const struct peer_copy_config *config, struct peer_copy **out);
 /* peer_copy_clear — drops the copies of this rank: the state may contain the cause of a failure. */
 void peer_copy_clear(struct peer_copy *copy);
-/* peer_copy_suspect — call it if memory of a rank (is_own: of this one) changed by itself: its
- * state after `steps` steps may be wrong, and all later states on all ranks. No rank uses copies of
- * this generation that may contain the change. All ranks mark these copies, because the one rank
- * may not return. If no slice travels, the other ranks have copied that step from their own memory:
+/* peer_copy_suspect — marks the copies of this generation that may contain a change; no rank uses
+ * them. Call it on all ranks, because the one rank may not return, if memory of a rank (is_own: of
+ * this one) changed by itself: its state after `steps` steps may be wrong, and all later states on
+ * all ranks. If no slice travels, the other ranks have copied that step from their own memory:
  * these copies are right, and only the one rank drops its copies of the step. Accepts copy NULL. */
 void peer_copy_suspect(struct peer_copy *copy, const struct step *step, int64_t steps, bool is_own);
 void peer_copy_close(struct peer_copy *copy); /* waits for copies in progress; accepts NULL */
@@ -77,9 +77,10 @@ enum status peer_copy_find(struct peer_copy *copy, bool *found_out,
  * copies were made by another number of ranks, the state is on several nodes again only after the
  * next step's copy. */
 enum status peer_copy_restore(struct peer_copy *copy, struct step *step);
-/* peer_copy_unit_done — the hook of that name (train/step/feature.h): begins the copy of the state
- * with this progress at the last unit, and continues it at each other unit. If slices are sent from
- * stage to stage, all of it is done at unit 0. Does nothing if this state is copied already. */
+/* peer_copy_unit_done — implements the hook of that name (train/step/feature.h): begins the copy of
+ * the state with this progress at the last unit, and continues it at each other unit. If slices are
+ * sent from stage to stage, all of it is done at unit 0. Does nothing if this state is copied
+ * already. */
 enum status peer_copy_unit_done(struct peer_copy *copy, struct step *step,
                                 const struct checkpoint_progress *progress, int unit);
 

@@ -29,7 +29,7 @@ struct batch_counts {
 /* batch_init — allocates buffers for up to `samples` samples. Fails with ST_RETRY if memory is
  * refused. */
 enum status batch_init(struct batch *out, enum feed_task task, int64_t samples, int64_t seq_tokens);
-/* batch_add_documents — LM: allocates first_key as well. Fails as batch_init. */
+/* batch_add_documents — allocates first_key as well; LM only. Fails as batch_init. */
 enum status batch_add_documents(struct batch *batch);
 /* batch_set_window — raises first_key so that no token attends to more than the latest `window`
  * tokens, itself included; window ≥ 1. */
@@ -38,7 +38,7 @@ void batch_set_window(struct batch *batch, int64_t window);
 int64_t batch_bytes(enum feed_task task, int64_t samples, int64_t seq_tokens);
 /* batch_documents_bytes — returns the size of batch_add_documents' buffer. */
 int64_t batch_documents_bytes(int64_t samples, int64_t seq_tokens);
-/* batch_free — may be called twice. */
+/* batch_free — frees the buffers; may be called twice. */
 void batch_free(struct batch *batch);
 /* batch_check — fails with ST_BAD_DATA, position and value unless every token is in [0, vocab) and
  * every target below vocab. */

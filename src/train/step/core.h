@@ -135,7 +135,8 @@ enum status step_mesh_sum_partial(struct step_core *s, int64_t first, int unit);
  * within the replica. All other code of a step only sees the replica. ST_BAD_SETTING: the ranks or
  * samples cannot be divided into replicas. */
 enum status step_local_place(struct step_core *s, struct step_place *place);
-/* step_local_outside — the inverse: returns the config and the place among all ranks. */
+/* step_local_outside — returns the config and the place among all ranks; the inverse of
+ * step_local_place. */
 void step_local_outside(const struct step_core *s, struct step_config *config,
                         struct step_place *place);
 /* step_local_open — splits the comms; s->config.comm becomes the replica's comm. Call it after
@@ -150,7 +151,8 @@ enum status step_local_alloc(struct step_core *s);
 int64_t step_local_bytes(const struct step_core *s);
 /* step_local_sync_fill — copies the parameters of the step to the outer parameters. */
 enum status step_local_sync_fill(struct step_core *s);
-/* step_local_close — call it before the config's comm is closed. */
+/* step_local_close — frees the memory and closes the comms. Call it before the config's comm is
+ * closed. */
 void step_local_close(struct step_core *s);
 
 /* step_local_feed_rank — returns this rank's position along the data axes of all replicas, which
@@ -159,14 +161,15 @@ int step_local_feed_rank(const struct step_core *s);
 /* step_local_feed_ranks — returns the number of positions. */
 int step_local_feed_ranks(const struct step_core *s);
 
-/* step_local_sum — adds up n numbers over all ranks of all replicas. All ranks get the same
- * bits. */
+/* Numbers that step_local_sum adds up at the end of a step. */
 #define STEP_LOCAL_SUMS (2 + STEP_VOTES)
+/* step_local_sum — adds up n numbers over all ranks of all replicas. All ranks get the same bits.
+ * Collective; no effect without LOCAL_STEPS. */
 enum status step_local_sum(struct step_core *s, double *values, int n);
 
-/* step_local_dry_tell — calls the listener of a dry step (step/dry.h) for the messages between
- * replicas. An outer step counts as the share that falls to each step. */
 struct step_dry_listener;
+/* step_local_dry_tell — reports the messages between replicas to the listener of a dry step
+ * (step/dry.h). Of an outer step it reports the share that falls to each step. */
 void step_local_dry_tell(const struct step_core *s, const struct step_dry_listener *listener);
 
 /* step_local_state — returns the state of all replicas, if is_on. */
@@ -179,8 +182,8 @@ int64_t step_shards_each(const struct step_core *s);
 /* step_shards_of — returns the shard, counted from this rank's first, with this rank's sample
  * `first`. */
 int step_shards_of(const struct step_core *s, int64_t first);
-/* step_shards_shorten — for a plan: gives a configuration steps of `samples` samples, and, if it
- * has virtual shards, one shard for each micro-batch. */
+/* step_shards_shorten — changes a plan's configuration to steps of `samples` samples, and, if it
+ * has virtual shards, to one shard for each micro-batch. */
 void step_shards_shorten(struct step_config *c, int64_t samples);
 /* step_shards_share — returns the range of a step's samples that a data rank has before any
  * rebalancing; also without shards. Only for tests. */
@@ -201,8 +204,8 @@ enum status step_context_batch_open(const struct step_core *s, int64_t samples, 
  * all other arrays of `batch`. Without a context axis it returns the batch itself. */
 struct batch step_context_batch(const struct step_core *s, const struct batch *batch,
                                 struct batch *own);
-/* step_context_tokens — with a context axis: copies the own positions of a sample's first n tokens
- * to *own. Positions from n on become 0. */
+/* step_context_tokens — copies the own positions of a sample's first n tokens to *own. Positions
+ * from n on become 0. Only with a context axis. */
 void step_context_tokens(const struct step_core *s, const int32_t *tokens, int64_t n,
                          struct batch *own);
 

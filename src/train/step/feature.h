@@ -156,8 +156,8 @@ enum status step_zero_added(struct step_core *s, const struct pass *p);
  * pass. */
 enum status step_write_fault(struct step *step, const struct pass *p, int unit,
                              enum step_fault fault);
-/* step_unit_bwd — call it when a micro-batch's gradients of a unit are written. Calls the hooks,
- * and after the last micro-batch reduces the gradients, except unit 0 of a stage of a pipeline. */
+/* step_unit_bwd — calls the hooks, and after the last micro-batch reduces the gradients, except
+ * unit 0 of a stage of a pipeline. Call it when a micro-batch's gradients of a unit are written. */
 enum status step_unit_bwd(struct step *step, const struct step_micro *m, int unit);
 /* step_unit_reduce — reduces the gradients of a unit. A stage of a pipeline calls it for unit 0
  * after all passes. */

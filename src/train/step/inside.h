@@ -79,6 +79,7 @@ enum status step_memory_arenas(struct step *s, struct arena arena[STEP_ARENA_N])
 enum status step_memory_alloc(struct step *s);
 /* step_memory_check — asserts that the allocated sizes are the planned sizes. */
 enum status step_memory_check(const struct step *s);
+/* step_memory_log — logs on rank 0 the memory of a rank, by purpose; nothing for one CPU rank. */
 void step_memory_log(const struct step *s);
 /* step_store_config — returns the config of the step's store. */
 struct store_config step_store_config(struct step *s);
@@ -118,6 +119,7 @@ enum status step_async_losses(struct step *s, const struct pass *p, const struct
 
 /* step_update_open — computes the ranges of the update. Call it after step_mesh_describe. */
 void step_update_open(struct step *s);
+/* step_update_close — frees the ranges; accepts a step without them. */
 void step_update_close(struct step *s);
 /* step_update_bucket — runs the optimiser on one bucket of the store. arg: the step. */
 enum status step_update_bucket(void *arg, int bucket);

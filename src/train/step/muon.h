@@ -45,9 +45,9 @@ struct muon {
 
 /* muon_alloc — allocates the memory for the hidden matrices of a table; nothing if it has none. */
 struct muon_room muon_alloc(struct arena *arena, const struct param_table *table);
-/* muon_orthogonalise — for muon_update, and for tests: orthogonalises the rows × columns matrix in
- * room->x by the iteration above, and multiplies it by `factor`. *out: x or y of the room; the rest
- * of the room is overwritten. If unit[0] is NaN the result is zero. */
+/* muon_orthogonalise — orthogonalises the rows × columns matrix in room->x by the iteration above,
+ * and multiplies it by `factor`. *out: x or y of the room; the rest of the room is overwritten. If
+ * unit[0] is NaN the result is zero. For muon_update, and for tests. */
 enum status muon_orthogonalise(const struct muon *m, int64_t rows, int64_t columns, double factor,
                                struct tensor *out);
 /* muon_update — updates the hidden matrices of a bucket. Call it after the update of the bucket's

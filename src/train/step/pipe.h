@@ -95,6 +95,7 @@ bool step_pipe_ends_lacks(const struct step_core *s, int param);
 enum status step_pipe_ends_plan(struct step_core *s, struct arena *from);
 /* step_pipe_ends_open — opens the comm of both stages. Collective. */
 enum status step_pipe_ends_open(struct step_core *s);
+/* step_pipe_ends_close — closes that comm, if step_pipe_ends_open has made it. */
 void step_pipe_ends_close(struct step_core *s);
 /* step_pipe_ends_bind — sets the memory of the embedding's gradient in the pass of a
  * micro-batch. */
@@ -102,11 +103,11 @@ void step_pipe_ends_bind(const struct step_core *s, int64_t micro, struct pass *
 /* step_pipe_ends_grad — returns the memory to which a pass with gradients writes a tensor's
  * gradient; data NULL: it writes none. */
 struct tensor step_pipe_ends_grad(const struct step_core *s, const struct pass *p, int param);
-/* step_pipe_ends_put — on the last stage: copies a gradient that the pass of step_pipe_ends_bind
- * has written to the memory to which *to writes it. */
+/* step_pipe_ends_put — copies a gradient that the pass of step_pipe_ends_bind has written to the
+ * memory to which *to writes it. On the last stage only. */
 enum status step_pipe_ends_put(struct step_core *s, const struct pass *to, int64_t micro,
                                int param);
-/* step_pipe_ends_sum — after all passes: makes the gradient of both stages, on both. */
+/* step_pipe_ends_sum — makes the gradient of both stages, on both, after all passes. */
 enum status step_pipe_ends_sum(struct step_core *s);
 /* step_pipe_ends_moved — returns the elements that this stage sends then, with virtual shards. */
 int64_t step_pipe_ends_moved(const struct step_core *s);

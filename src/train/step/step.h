@@ -180,13 +180,15 @@ enum status step_run_batch(struct step *step, const struct batch *batch, int64_t
                            struct step_result *out);
 
 /* step_run_forget_sent — local: leaves the bytes sent since the last step, by an evaluation or a
- * checkpoint, out of the next step's sent_bytes. Without this call they are included, because a
- * some of an update's communication runs during the next step. */
+ * checkpoint, out of the next step's sent_bytes. Without this call they are included, because some
+ * of an update's communication runs during the next step. */
 void step_run_forget_sent(struct step *step);
 
-/* step_vote — local: sets a number in [0, STEP_VOTES) that this rank sends with the loss of each
- * further step. By it ranks agree on the action after a step without an extra message. */
+/* Votes are numbers in [0, STEP_VOTES). */
 #define STEP_VOTES 6
+/* step_vote — local: sets the vote that this rank sends with the loss of each further step; the
+ * greatest vote of all ranks is in the step's result. By it ranks agree on the action after a step
+ * without an extra message. */
 void step_vote(struct step *step, int vote);
 
 /* step_loss_scale — local: returns the scale that the next step starts with. It belongs to the
@@ -195,13 +197,15 @@ struct step_loss_scale step_loss_scale(const struct step *step);
 /* step_loss_scale_set — local: sets that scale. It has no effect if the dtype needs none. */
 void step_loss_scale_set(struct step *step, struct step_loss_scale scale);
 
-/* The state of a run that SPIKE adds, for checkpoints. Local. A skipped step is no update,
- * so the optimiser does not count it. */
+/* The state of a run that SPIKE adds, for checkpoints. A skipped step is no update, so the
+ * optimiser does not count it. */
 struct step_spikes {
     int64_t skipped_n; /* steps of the run without an update, so far */
     struct spike_history history;
 };
+/* step_spikes — local: copies this state. */
 void step_spikes(const struct step *step, struct step_spikes *out);
+/* step_spikes_set — local: sets this state. The history stays empty with SPIKE=off. */
 void step_spikes_set(struct step *step, const struct step_spikes *spikes);
 
 /* ---- without training: dropout is off, and no parameter changes ---- */
@@ -211,14 +215,14 @@ void step_spikes_set(struct step *step, const struct step_spikes *spikes);
  * ST_RETRY. */
 enum status step_eval(struct step *step, const struct feed *feed, int64_t samples,
                       bool (*stop)(void *arg), void *arg, double *loss_out);
-/* step_eval_losses — LM, is_eval, one rank only: writes the loss (samples, T) of each target to
- * host memory, for up to batch_samples samples; 0 if the target is ignored. */
+/* step_eval_losses — writes the loss (samples, T) of each target to host memory, for up to
+ * batch_samples samples; 0 if the target is ignored. LM, is_eval, one rank only. */
 enum status step_eval_losses(struct step *step, const struct batch *batch, float *out);
-/* step_logits — LM: computes the logits (V), in host memory, of the token after n tokens; 1 ≤ n ≤
- * seq_tokens, each token in [0, V). */
+/* step_logits — computes the logits (V), in host memory, of the token after n tokens; 1 ≤ n ≤
+ * seq_tokens, each token in [0, V). LM only. */
 enum status step_logits(struct step *step, const int32_t *tokens, int64_t n, float *out);
-/* step_spans — QA: computes the logits (samples, T, 2) of start and end, in host memory, for up to
- * batch_samples samples. */
+/* step_spans — computes the logits (samples, T, 2) of start and end, in host memory, for up to
+ * batch_samples samples. QA only. */
 enum status step_spans(struct step *step, const struct batch *batch, float *out);
 
 /* ---- the state of training (mesh/state.h) ----
@@ -248,6 +252,7 @@ const struct param_table *step_whole_table(const struct step *step);
 /* step_own_table — returns the table of the model shard that this rank computes, for
  * step_tensor and step_grads. */
 const struct param_table *step_own_table(const struct step *step);
+/* step_stream — returns the stream of all passes and updates; valid until step_close. */
 struct stream *step_stream(const struct step *step);
 
 /* step_drain — completes an update that was partly deferred to the next step. Call it before
@@ -263,8 +268,8 @@ struct tensor step_grads(const struct step *step);
 /* step_batch — returns this rank's samples of the last step_run. */
 const struct batch *step_batch(const struct step *step);
 
-/* step_flip — local: FAULT=flip: inverts a bit on this rank only, as store_params_flip
- * (mesh/store/store.h). */
+/* step_flip — local: inverts a bit on this rank only, as store_params_flip (mesh/store/state.h)
+ * does (FAULT=flip). */
 enum status step_flip(struct step *step, int bit, struct store_flip *out);
 
 /* step_flops — returns the floating-point operations of the matrix products in a step of `samples`

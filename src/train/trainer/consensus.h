@@ -19,8 +19,10 @@ struct consensus {
     int rank, ranks;
 };
 
-/* comm is borrowed; NULL: one rank. */
+/* consensus_init — sets up *consensus for the ranks of a comm, which is borrowed; NULL: one
+ * rank. */
 void consensus_init(struct consensus *consensus, struct comm *comm);
+/* consensus_is_rank0 — returns true on rank 0. */
 bool consensus_is_rank0(const struct consensus *consensus);
 /* consensus_broadcast — copies n bytes of rank 0 to all ranks. */
 enum status consensus_broadcast(const struct consensus *consensus, void *bytes, int64_t n);

@@ -40,6 +40,8 @@ struct console {
     struct console_step last;
 };
 
+/* console_step — shows a step: prints its line if one is due, and draws the bar on a terminal. Call
+ * it after each step. */
 void console_step(struct console *console, const struct console_step *now);
 /* console_clear — removes the bar; call it before anything else is printed. */
 void console_clear(struct console *console);
@@ -47,8 +49,9 @@ void console_clear(struct console *console);
  * belongs to that step, and at the end. */
 void console_flush(struct console *console);
 
-/* The rest is pure, and public for tests.
- * console_is_due — returns true if this step gets a line at this time. */
+/* The rest is pure, and public for tests. */
+
+/* console_is_due — returns true if this step gets a line at this time. */
 bool console_is_due(const struct console *console, const struct console_step *now, int64_t at_ms);
 /* console_line — writes the line of a step. Returns out. */
 const char *console_line(char *out, size_t cap, const struct console_step *now);
@@ -66,6 +69,7 @@ struct console_pace {
     int64_t n;                    /* number of steps added */
 };
 
+/* console_pace_add — adds the time of a step; the oldest of CONSOLE_PACE_KEPT times is dropped. */
 void console_pace_add(struct console_pace *pace, double step_ms);
 
 /* console_pace_mean_ms — public for tests: returns the mean time of a step; NAN before the first

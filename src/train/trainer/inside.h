@@ -71,6 +71,8 @@ struct trainer {
 };
 
 void trainer_heartbeat(void *arg); /* arg: the trainer */
+/* trainer_publish — publishes the phase and all numbers of this worker on the board. Counts as a
+ * heartbeat. */
 void trainer_publish(struct trainer *t, enum board_phase phase);
 /* trainer_begin — does all work before the first step: finds where to resume, allocates memory,
  * loads weights. If all steps are done already, it allocates nothing. */
@@ -90,20 +92,20 @@ void trainer_end_early(const struct trainer *t);
 
 /* ---- comparisons of replicas and of virtual shards (trainer/sentinel.c) ----
  * Collective, unless stated otherwise. */
-/* trainer_sentinel_ask — before a step: requests that the step compares virtual shards, if that is
- * due. */
+/* trainer_sentinel_ask — requests that the next step compares virtual shards, if that is due. */
 void trainer_sentinel_ask(const struct trainer *t);
-/* trainer_sentinel_flip — before a step, on one rank: FAULT=gradient. */
+/* trainer_sentinel_flip — makes the next step invert a bit in a gradient of this rank
+ * (FAULT=gradient). Call it on one rank, before that step. */
 void trainer_sentinel_flip(const struct trainer *t);
-/* trainer_sentinel — after a step, or before a checkpoint is saved: fails on all ranks if replicas
- * differ, with ST_FAULT on the faulty one. */
+/* trainer_sentinel — fails on all ranks if replicas differ, with ST_FAULT on the faulty one. Call
+ * it after a step, and before a checkpoint is saved. */
 enum status trainer_sentinel(struct trainer *t, bool before_save);
 /* trainer_sentinel_begin — local, before the first step: logs which parameters replicas compare,
  * and their address. */
 void trainer_sentinel_begin(struct trainer *t);
-/* trainer_sentinel_explain — after a step that returned st: if the step failed because of its
- * numbers, and the state of a rank changed or replicas differ, fails with ST_FAULT on the faulty
- * rank. Else returns st. */
+/* trainer_sentinel_explain — fails with ST_FAULT on the faulty rank, if a step that returned st
+ * failed because of its numbers, and the state of a rank changed or replicas differ. Else returns
+ * st. */
 enum status trainer_sentinel_explain(struct trainer *t, enum status st);
 /* trainer_sentinel_sums_end — local, after a generation that returned st, if the job continues from
  * copies: checks this rank's memory. A change is logged, and returned by

@@ -47,6 +47,7 @@ const char *memory_plan_text(enum memory_plan_kind kind); /* "parameters", … *
 struct memory_plan {
     int64_t host[MEMORY_PLAN_N], device[MEMORY_PLAN_N];
 };
+/* memory_plan_sum — returns the sum of all kinds of memory, in bytes. */
 int64_t memory_plan_sum(const int64_t bytes[MEMORY_PLAN_N]);
 
 struct memory_plan_place {

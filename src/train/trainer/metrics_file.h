@@ -38,9 +38,12 @@ struct metrics_file_step {
  * ST_BAD_SETTING: the file exists and holds something else, another run writes it, or its folder is
  * missing. ST_STORE: it cannot be written. */
 enum status metrics_file_open(const char *path, int64_t step, struct metrics_file *out);
-/* accepts a zeroed struct; may be called twice */
+/* metrics_file_close — closes the file and releases its lock. Accepts a zeroed struct; may be
+ * called twice. */
 void metrics_file_close(struct metrics_file *file);
+/* metrics_file_step — writes the line of a step. If that fails, the line is counted as lost. */
 void metrics_file_step(struct metrics_file *file, const struct metrics_file_step *line);
+/* metrics_file_eval — writes a line with the validation loss after a step. */
 void metrics_file_eval(struct metrics_file *file, int64_t step, double val_loss);
 
 /* metrics_file_keep — public for tests: returns the number of bytes that belong to steps up to

@@ -30,8 +30,8 @@ struct sample_text_config {
 };
 
 struct sample_text;
-/* sample_text_open — ST_BAD_SETTING: the prompt (or the token that begins a text, if the prompt is
- * empty) has tokens that the model lacks. */
+/* sample_text_open — encodes the prompt. ST_BAD_SETTING: the prompt (or the token that begins a
+ * text, if the prompt is empty) has tokens that the model lacks. */
 enum status sample_text_open(const struct sample_text_config *config, struct sample_text **out);
 void sample_text_close(struct sample_text *sample_text); /* accepts NULL */
 /* sample_text_generate — writes prompt and continuation as a JSON string: one line without control

@@ -20,10 +20,10 @@ enum status stop_request_status(enum board_request request);
  * not a stop. */
 const char *stop_request_signal(enum board_request request);
 
-/* stop_request_kill — FAULT=kill: sends SIGKILL to this process, as the kernel's out-of-memory
- * killer does. The trainer decides when. */
+/* stop_request_kill — sends SIGKILL to this process, as the kernel's out-of-memory killer does
+ * (FAULT=kill). The trainer decides when. */
 _Noreturn void stop_request_kill(void);
-/* stop_request_stall — FAULT=stall: the process stays alive and makes no progress. */
+/* stop_request_stall — keeps the process alive without progress (FAULT=stall). */
 _Noreturn void stop_request_stall(void);
 
 #endif

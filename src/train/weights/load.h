@@ -58,7 +58,8 @@ bool load_has(const struct load_entry *entry);
 /* load_read — reads elements [first, first+n) as float; the range must be valid. Whole rows are
  * fastest. */
 void load_read(const struct load_entry *entry, int64_t first, int64_t n, float *out);
-/* load_release — call it when a parameter has been read: its pages leave resident memory. */
+/* load_release — removes a parameter's pages from resident memory. Call it when the parameter has
+ * been read. */
 void load_release(const struct load_file *file, const struct load_entry *entry);
 /* load_params — loads every parameter by name and shape, one after the other. Parameters that the
  * file lacks keep their values. */

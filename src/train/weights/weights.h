@@ -25,9 +25,10 @@ enum status weights_dims(const char *path, struct model_dims *out);
 struct weights_finite {
     int64_t seen_n, bad_n, first_bad;
 };
+/* weights_finite_add — counts the next n values of the tensor. */
 void weights_finite_add(struct weights_finite *finite, const float *values, int64_t n);
-/* weights_finite_check — call it after the last element: fails with ST_BAD_DATA if any are not
- * finite, with their number. path and name are for the message. */
+/* weights_finite_check — fails with ST_BAD_DATA if any elements are not finite, with their number.
+ * Call it after the last element. path and name are for the message. */
 enum status weights_finite_check(const struct weights_finite *finite, const char *path,
                                  const char *name);
 
@@ -37,6 +38,7 @@ struct weights; /* an open model */
  * as in struct load_target. Errors as weights_load. */
 enum status weights_open(const char *path, const struct param_table *table, bool ignores_tensors,
                          struct weights **out);
+/* weights_load_file — returns the model for load_find; valid until weights_close. */
 const struct load_file *weights_load_file(const struct weights *weights);
 void weights_close(struct weights *weights); /* accepts NULL */
 /* weights_load — loads every parameter by name. A language model has no qa_outputs; those keep

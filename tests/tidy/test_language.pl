@@ -141,6 +141,33 @@ test 'constructions of each folder are not more than before', sub {
     printf "# %d of %d folders are finished\n", $finished // 0, scalar keys %$words;
     return @bad;
 };
+# A declaration of a public function is documented by the comment directly above it, or on its own line. A comment is not shared.
+test 'at least 95 of 100 public functions have a comment of their own', sub {
+    my ($all, @bad) = (0);
+    for my $p (@headers) {
+        my ($depth, $has_comment, $declaration, $first) = (0, 0, '', 0);
+        my $n = 0;
+        for my $line (split /\n/, slurp($p)) {
+            $n++;
+            if ($declaration ne '' || ($depth == 0 && $line =~ /^(?!typedef|static|_Static_assert|template|__device__|[A-Z_]+\()[A-Za-z_].*\(/)) {
+                ($declaration, $first) = ($line, $n) if $declaration eq '';
+                $declaration .= $line if $n > $first;
+                next unless $line =~ /[;{]/;
+                if ($declaration =~ m{;\s*(/\*.*)?$}) {
+                    $all++;
+                    push @bad, "$p:$first" unless $has_comment || $declaration =~ m{/\*};
+                }
+                ($declaration, $has_comment) = ('', 0);
+            } else {
+                $has_comment = $line =~ m{\*/\s*$|^//};
+            }
+            $depth += ($line =~ tr/{//) - ($line =~ tr/}//);
+            $depth = 0 if $depth < 0;
+        }
+    }
+    printf "# %d of %d public functions\n", $all - @bad, $all;
+    return 20 * @bad > $all ? @bad : ();
+};
 test 'commit subjects: module: do the thing, at most 72 columns', sub {
     my @bad;
     for (split /\n/, `git log -20 --no-merges --format=%s 2>/dev/null`) { push @bad, $_ if length > 72 || !/^[\w.\/, -]+: \S/ }

@@ -128,26 +128,41 @@ enum status chat_template_named(const char *name, struct chat_template *out)
  * thought, which a model notices, so an unknown expression is refused. */
 static const struct marker {
     const char *name, *has[3], *without[4];
+    /* Beginning of a system message that the template writes itself; NULL: it is not checked. */
+    const char *system;
 } markers[] = {
     {"chatml",
      {"'<|im_start|>'+message.role+'\\n'+", "content+'<|im_end|>'"},
-     {"bos_token", "<think>", "|trim", "strip("}},
+     {"bos_token", "<think>", "|trim", "strip("},
+     "<|im_start|>system\\n"},
     {"qwen3",
      {"'\\n<think>\\n'+reasoning_content.strip('\\n')+'\\n</think>\\n\\n'+content.lstrip('\\n')",
       "loop.lastor(notloop.lastandreasoning_content)"},
-     {"|trim"}},
-    {"llama-2", {"bos_token+'[INST] '+content.strip()+' [/INST]'", "'<<SYS>>\\n'"}, {NULL}},
-    {"llama-3", {"message.content|trim+'<|eot_id|>'"}, {"Cutting Knowledge Date"}},
+     {"|trim"},
+     "<|im_start|>system\\n"},
+    {"llama-2", {"bos_token+'[INST] '+content.strip()+' [/INST]'", "'<<SYS>>\\n'"}, {NULL}, NULL},
+    {"llama-3",
+     {"message.content|trim+'<|eot_id|>'"},
+     {"Cutting Knowledge Date"},
+     "<|start_header_id|>system"},
     {"llama-3.1",
      {"message.content|trim+'<|eot_id|>'", "Cutting Knowledge Date: December 2023\\n"},
-     {NULL}},
-    {"mistral", {"' [INST] '+message.content+' [/INST]'", "' '+message.content+eos_token"}, {NULL}},
-    {"zephyr", {"'<|user|>\\n'+message.content+eos_token"}, {"trim"}},
-    {"phi-3", {"'<|user|>\\n'+message.content+'<|end|>\\n'"}, {"=='system'andmessage.content"}},
+     {NULL},
+     NULL},
+    {"mistral",
+     {"' [INST] '+message.content+' [/INST]'", "' '+message.content+eos_token"},
+     {NULL},
+     NULL},
+    {"zephyr", {"'<|user|>\\n'+message.content+eos_token"}, {"trim"}, "<|system|>\\n"},
+    {"phi-3",
+     {"'<|user|>\\n'+message.content+'<|end|>\\n'"},
+     {"=='system'andmessage.content"},
+     "<|system|>\\n"},
     {"phi-3.5",
      {"'<|user|>\\n'+message.content+'<|end|>\\n'", "=='system'andmessage.content"},
-     {NULL}},
-    {"gemma", {"'<start_of_turn>'+role+'\\n'+", "message.content|trim"}, {NULL}},
+     {NULL},
+     "<|system|>\\n"},
+    {"gemma", {"'<start_of_turn>'+role+'\\n'+", "message.content|trim"}, {NULL}, NULL},
 };
 
 /* Writes a Jinja template without white space outside strings, with strings in single quotes, line
@@ -157,12 +172,12 @@ static void canonical_jinja(const char *jinja, char *out)
     char quote = 0;
     for (const char *p = jinja; *p != '\0'; p++) {
         const bool is_quote = quote != 0 ? *p == quote : *p == '\'' || *p == '"';
-        const size_t member = quote != 0 || *p != '['             ? 0
+        const bool may_be_member = quote == 0 && *p == '[' && (p[1] == '\'' || p[1] == '"');
+        const size_t member = !may_be_member                      ? 0
                               : strncmp(p + 2, "role", 4) == 0    ? 4
                               : strncmp(p + 2, "content", 7) == 0 ? 7
                                                                   : 0;
-        if (member > 0 && (p[1] == '\'' || p[1] == '"') && p[member + 2] == p[1] &&
-            p[member + 3] == ']') {
+        if (member > 0 && p[member + 2] == p[1] && p[member + 3] == ']') {
             *out++ = '.';
             memcpy(out, p + 2, member);
             out += member;
@@ -191,6 +206,28 @@ static bool has_markers(const char *canonical, const struct marker *m)
         if (strstr(canonical, m->without[i]) != NULL)
             return false;
     return true;
+}
+
+/* Returns the number of system messages that a template writes and that are not the content of the
+ * first message. A message for tools only is not counted: tools are refused. */
+static size_t count_own_systems(const char *canonical, const struct marker *m)
+{
+    size_t n = 0;
+    for (const char *p = canonical; m->system != NULL && (p = strstr(p, m->system)) != NULL;) {
+        p += strlen(m->system);
+        n += strncmp(p, "'+message.content", 17) != 0 &&
+             strncmp(p, "'+messages[0].content", 21) != 0 &&
+             (strncmp(p, "'}}", 3) != 0 || strstr(canonical, "iftools") == NULL);
+    }
+    return n;
+}
+
+/* Returns true if a chatml template writes a line end after a turn. */
+static bool has_line_ends(const char *canonical)
+{
+    return strstr(canonical, "<|im_end|>\\n") != NULL ||
+           strstr(canonical, "<|im_end|>'+'\\n'") != NULL ||
+           strstr(canonical, "{{'\\n'}}") != NULL || strstr(canonical, "{{-'\\n'}}") != NULL;
 }
 
 /* Finds the system message that a chatml template writes if the conversation has none: a constant
@@ -222,28 +259,47 @@ static const char *own_text(struct chat_template *template, const char *text, si
     return cJSON_GetStringValue(item);
 }
 
-enum status chat_template_recognise(const char *jinja, const char *from, struct chat_template *out)
+static enum status refuse_template(const char *from, const char *why)
 {
-    const char *found[2] = {NULL, NULL}, *text;
-    size_t families_n = 0;
-    char *canonical = memory_new(2, strlen(jinja) + 1);
-    canonical_jinja(jinja, canonical);
-    for (size_t i = 0; i < sizeof markers / sizeof *markers && families_n < 2; i++)
+    return FAIL(ST_BAD_SETTING,
+                "%s: its chat_template %s; set CHAT_TEMPLATE to a family, such as chatml, or to a "
+                "file with the template as a table",
+                from, why);
+}
+
+/* Finds the only family whose markers a template has. */
+static enum status find_family(const char *canonical, const char *from, const struct marker **out)
+{
+    const struct marker *found[2] = {NULL, NULL};
+    size_t n = 0;
+    for (size_t i = 0; i < sizeof markers / sizeof *markers && n < 2; i++)
         if (has_markers(canonical, markers + i))
-            found[families_n++] = markers[i].name;
-    free(canonical);
-    if (families_n == 2)
+            found[n++] = markers + i;
+    if (n == 2)
         return FAIL(ST_BAD_SETTING,
                     "%s: its chat_template has the markers of two families, %s and %s; set "
                     "CHAT_TEMPLATE to one of them, or to a file with the template as a table",
-                    from, found[0], found[1]);
-    if (families_n == 0)
-        return FAIL(ST_BAD_SETTING,
-                    "%s: its chat_template is of no known family; set CHAT_TEMPLATE to a family, "
-                    "such as chatml, or to a file with the template as a table",
-                    from);
-    TRY(chat_template_named(found[0], out));
-    const size_t n = strcmp(found[0], "chatml") == 0 ? find_default_system(jinja, &text) : 0;
+                    from, found[0]->name, found[1]->name);
+    if (n == 0 || (found[0] == markers && !has_line_ends(canonical)))
+        return refuse_template(from, "is of no known family");
+    *out = found[0];
+    return ST_OK;
+}
+
+enum status chat_template_recognise(const char *jinja, const char *from, struct chat_template *out)
+{
+    const struct marker *family = NULL;
+    const char *text;
+    char *canonical = memory_new(2, strlen(jinja) + 1);
+    canonical_jinja(jinja, canonical);
+    const enum status st = find_family(canonical, from, &family);
+    const size_t systems = st == ST_OK ? count_own_systems(canonical, family) : 0;
+    free(canonical);
+    TRY(st);
+    const size_t n = family == markers ? find_default_system(jinja, &text) : 0;
+    if (systems != (n > 0))
+        return refuse_template(from, "writes a system message that its family does not have");
+    TRY(chat_template_named(family->name, out));
     if (n > 0)
         out->default_system = own_text(out, text, n);
     return ST_OK;

@@ -92,8 +92,8 @@ TEST(test_masks)
            USER "a<|im_end|>\n" ANSWER "{<|im_end|>}\n");
     /* Two line ends are one token, which the answer shares with the header. */
     expect("chatml", CHAT_LOSS_ASSISTANT,
-           "{\"messages\":[" TURN("user", "a") "," TURN("assistant", "\\nb") "]}",
-           USER "a<|im_end|>\n<|im_start|>assistant{\n\nb<|im_end|>}\n");
+           "{\"messages\":[" TURN("user", "a") "," TURN("assistant", "\\n") "]}",
+           USER "a<|im_end|>\n<|im_start|>assistant{\n\n<|im_end|>}\n");
 }
 
 TEST(test_forms)
@@ -148,11 +148,11 @@ TEST(test_contents)
 TEST(test_families)
 {
     expect("llama-2", CHAT_LOSS_ASSISTANT, TWO,
-           "<s>[INST] a [/INST]{ b </s>}<s>[INST] ab [/INST]{ ba </s>}");
+           "<s>[INST] a [/INST] {b </s>}<s>[INST] ab [/INST] {ba </s>}");
     expect("llama-2", CHAT_LOSS_ASSISTANT,
            "{\"messages\":[" TURN("system", "t") "," TURN("user", " a ") "," TURN("assistant",
                                                                                   " b ") "]}",
-           "<s>[INST] <<SYS>>\nt\n<</SYS>>\n\na [/INST] {b </s>}");
+           "<s>[INST] <<SYS>>\nt\n<</SYS>>\n\n a [/INST] {b </s>}");
 }
 
 static void refuse(const char *family, const char *line, const char *why)
@@ -189,7 +189,7 @@ TEST(test_refusals)
     refuse("chatml",
            "{\"messages\":[{\"role\":\"assistant\",\"content\":\"a\",\"tool_calls\":[{}]}]}",
            "tool_calls");
-    refuse("chatml", "{\"messages\":[" TURN("user", "a") "," TURN("system", "b") "]}",
+    refuse("chatml", "{\"messages\":[" TURN("assistant", "a") "," TURN("system", "b") "]}",
            "may only be the first");
     refuse("chatml", "{\"input_ids\":[1],\"labels\":[]}", "as many of both");
     refuse("chatml", "{\"input_ids\":[1,2],\"labels\":[2,-100]}", "not shifted");
@@ -225,7 +225,27 @@ TEST(test_recognition)
     } cases[] = {
         {"{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n'}}",
          "chatml"},
-        {"{{ '<|im_start|>'+message.role+\"\n\"+message.content + '<|im_end|>' }}", "chatml"},
+        {"{{ '<|im_start|>'+message.role+\"\n\"+message.content + '<|im_end|>' }}{{ '\n' }}",
+         "chatml"},
+        /* No line end after a turn; a system message of its own; a character after the end. */
+        {"{{ '<|im_start|>'+message.role+'\\n'+message.content + '<|im_end|>' }}", NULL},
+        {"{{'<|im_start|>system\\n' + system_message + '<|im_end|>\\n'}}{{'<|im_start|>' + "
+         "message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n'}}",
+         NULL},
+        {"{{'<|im_start|>system\\n' + messages[0]['content'] + '<|im_end|>\\n'}}{{'<|im_start|>' + "
+         "message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n'}}",
+         "chatml"},
+        {"{{'<|im_start|>system\\nYou\\nare<|im_end|>\\n'}}{{'<|im_start|>' + message['role'] + "
+         "'\\n' + message['content'] + '<|im_end|>' + '\\n'}}",
+         NULL},
+        {"{{'<|start_header_id|>system<|end_header_id|>\\n\\nBe kind.<|eot_id|>'}}{{ "
+         "message['content'] | trim + '<|eot_id|>' }}",
+         NULL},
+        {"{{ message['content'] | trim + '<|eot_id|>' }}", "llama-3"},
+        {"{{'<|system|>\\nBe kind.' + eos_token}}{{ '<|user|>\\n' + message['content'] + eos_token "
+         "}}",
+         NULL},
+        {"[", NULL},
         {"{{ bos_token }}{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + "
          "'<|im_end|>'}}",
          NULL},
@@ -245,11 +265,11 @@ TEST(test_recognition)
         if (st == ST_OK)
             assert_string_equal(template.name, cases[i].family);
     }
-    assert_int_equal(
-        chat_template_recognise("{{'<|im_start|>system\nBe kind<|im_end|>\n'}}{{'<|im_start|>' + "
-                                "message['role'] + '\n' + message['content'] + '<|im_end|>'}}",
-                                "t.json", &template),
-        ST_OK);
+    assert_int_equal(chat_template_recognise(
+                         "{{'<|im_start|>system\nBe kind<|im_end|>\n'}}{{'<|im_start|>' + "
+                         "message['role'] + '\n' + message['content'] + '<|im_end|>'}}{{'\n'}}",
+                         "t.json", &template),
+                     ST_OK);
     assert_string_equal(template.default_system, "Be kind");
     chat_template_free(&template);
 }
@@ -283,3 +303,5 @@ TEST(test_tables)
     assert_int_equal(chat_template_named("nothing", &template), ST_BAD_SETTING);
     assert_non_null(strstr(status_message(), "chatml, qwen3"));
 }
+
+HARNESS_RUN_ALL()

@@ -88,15 +88,21 @@ void chat_identity(const struct chat *chat, uint64_t out[2])
     const char *const texts[] = {t->begin,   t->system[0], t->system[1],     t->user[0],
                                  t->user[1], t->assistant, t->turn_end,      t->after,
                                  t->last,    t->finish,    t->default_system};
-    const uint32_t facts[] = {chat->loss, t->strip, t->is_system_in_user};
+    const uint32_t facts[] = {chat->loss, t->strip, t->is_system_in_user, t->omits_empty_system};
     XXH3_state_t *hash = XXH3_createState();
     ASSERT(hash != NULL);
     XXH3_128bits_reset(hash);
     XXH3_128bits_update(hash, facts, sizeof facts);
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         hash_text(hash, texts[i]);
-    for (size_t i = 0; i < chat->special_n; i++)
+    for (size_t i = 0; i < chat->special_n; i++) {
+        hash_text(hash, chat->special[i].text);
         XXH3_128bits_update(hash, &chat->special[i].id, sizeof chat->special[i].id);
+    }
+    /* The tokenizer's identity does not contain which added tokens are special. */
+    for (uint32_t id = 0; id < tokenizer_vocab(chat->tokenizer); id++)
+        if (tokenizer_is_plain_added(chat->tokenizer, id))
+            XXH3_128bits_update(hash, &id, sizeof id);
     const XXH128_hash_t sum = XXH3_128bits_digest(hash);
     XXH3_freeState(hash);
     out[0] = sum.low64;
@@ -251,7 +257,10 @@ static enum status flush_run(struct writer *w)
 
 static void add_text(struct writer *w, const char *text, size_t n, bool is_trained)
 {
-    if (is_trained && n > 0) {
+    struct range *last = w->trained_n > 0 ? w->trained + w->trained_n - 1 : NULL;
+    if (is_trained && last != NULL && last->end == w->run.len) {
+        last->end += n; /* a text of the template comes byte by byte */
+    } else if (is_trained && n > 0) {
         if (w->trained_n == w->trained_cap)
             w->trained = memory_grow(w->trained, w->trained_n, &w->trained_cap, sizeof *w->trained);
         w->trained[w->trained_n++] = (struct range){w->run.len, w->run.len + n};

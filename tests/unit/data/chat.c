@@ -217,6 +217,35 @@ TEST(test_one_form)
     tokenizer_close(tokenizer);
 }
 
+static void read_identity(const struct chat_template *from, enum chat_loss loss, uint64_t out[2])
+{
+    struct tokenizer *tokenizer = open_tokenizer();
+    struct chat *chat;
+    assert_int_equal(chat_open(tokenizer, from, loss, &chat), ST_OK);
+    chat_identity(chat, out);
+    chat_close(chat);
+    tokenizer_close(tokenizer);
+}
+
+/* Token files are kept under this identity. */
+TEST(test_identity)
+{
+    const struct chat_template base = {.special = {"<s>"}, .user = {"<s>", ""}, .turn_end = "</s>"};
+    struct chat_template other[3] = {base, base, base};
+    uint64_t first[2], next[2];
+    other[0].omits_empty_system = true; /* phi-3 and phi-3.5 differ in nothing else */
+    other[1].special[1] = "</s>";
+    other[2].special[1] = "{eos}"; /* the same id, which is not found in the texts */
+    read_identity(&base, CHAT_LOSS_ASSISTANT, first);
+    read_identity(&base, CHAT_LOSS_ALL, next);
+    assert_memory_not_equal(first, next, sizeof first);
+    for (size_t i = 0; i < 3; i++) {
+        read_identity(other + i, CHAT_LOSS_ASSISTANT, next);
+        assert_memory_not_equal(first, next, sizeof first);
+        memcpy(first, next, sizeof first);
+    }
+}
+
 TEST(test_recognition)
 {
     struct chat_template template;

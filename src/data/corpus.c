@@ -491,10 +491,11 @@ enum status corpus_read(const struct corpus *corpus, int64_t first, int64_t n, i
         const int64_t source_end = source->first + source->shard.info.tokens,
                       stop = end < source_end ? end : source_end;
         for (; at < stop; at++) {
-            const uint32_t id = shard_id(&source->shard, at - source->first);
-            if ((id & ~corpus->mark) >= corpus->vocab.ids)
+            const uint32_t marked = shard_id(&source->shard, at - source->first),
+                           id = marked & ~corpus->mark;
+            if (id >= corpus->vocab.ids)
                 return id_refused(source->path, at - source->first, id, &corpus->vocab);
-            out[at - first] = (int32_t)id;
+            out[at - first] = (int32_t)marked;
         }
         if (at == source_end && at < end && source[1].first > at)
             out[at++ - first] = (int32_t)corpus->end; /* between two sources */

@@ -36,6 +36,9 @@ c<|endoftext|>
 ok "SHOW=1 prints the first conversation with its trained tokens" is "$(head -n 10 out)" "$want"
 "$convoy" tokenize DATA=turns.jsonl CHAT_TEMPLATE=zephyr LOSS_ON=last SHOW=1 >out 2>err
 ok "LOSS_ON=last: only the last answer" is "$(grep -c '⟦' out) $(tail -n 3 out | head -n 1)" "1 ⟦d<|endoftext|>⟧"
+perl -e 'print qq({"prompt":"q","completion":"@{["word " x 3000]}"}\n)' >tall.jsonl
+"$convoy" tokenize DATA=tall.jsonl CHAT_TEMPLATE=zephyr SHOW=1 >out 2>err
+ok "SHOW=1 prints a long conversation to its end" is "$(tail -n 1 out)" "-- conversation 1: 3019 tokens, 3002 trained"
 run $chat DATA=messages.jsonl STEPS=60 METRICS_FILE=one.jsonl CHECKPOINT_DIR=one CHECKPOINT_EVERY=30 LOG_LEVEL=info
 ok "it learns" holds one.jsonl 'length == 60 and .[59].loss < 0.5 * .[0].loss'
 ok "the log counts conversations and trained tokens" grep -qE '120 conversations, 0 cut, 0 without an answer left out, [0-9.]+ % of their tokens trained' err
@@ -115,6 +118,8 @@ echo '{"input_ids":[1,2,3],"labels":[1,2,3]}' >full.jsonl
 code "every token counts" 65 "every token of the first conversations counts in the loss" DATA=full.jsonl
 echo '{"input_ids":[1,99999],"labels":[-100,99999]}' >id.jsonl
 code "an id beyond the vocabulary" 65 "99999" DATA=id.jsonl
+perl -e 'print qq({"input_ids":[5@{[",5" x 4999]},60000],"labels":[-100@{[",5" x 4999]},60000]}\n)' >late.jsonl
+code "the same after thousands of tokens, without its mark" 65 "token 5000 has id 60000" DATA=late.jsonl
 code "answers that do not fit SEQ_LEN" 65 "raise SEQ_LEN" DATA=messages.jsonl SEQ_LEN=16
 perl -e 'print qq({"prompt":"@{["x " x 100]}","completion":"a"}\n) x 6, qq({"prompt":"x","completion":"a"}\n) x 4' >long.jsonl
 code "most answers cut off" 65 "6 of 10 conversations have no answer within SEQ_LEN=64" DATA=long.jsonl

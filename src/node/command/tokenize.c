@@ -15,10 +15,13 @@
 #include "node/command.h"
 #include "node/choose/chat_source.h"
 #include "node/choose/config_map.h"
+#include "node/process/print.h"
 #include "node/process/process.h"
 #include "node/choose/tokenizer_source.h"
 
 #define TOKENIZE_REPORT_MS 5000
+/* A conversation has 64 MiB of JSON at most, and a mark for each token. */
+#define SHOWN_BYTES_MAX ((size_t)1 << 30)
 
 /* go_on — checks for a signal between blocks, and logs the progress every few seconds. */
 static bool go_on(void *arg, int64_t bytes_done, int64_t bytes_total)
@@ -40,7 +43,7 @@ static enum status print_conversations(const struct corpus *corpus,
 {
     const int64_t separator[2] = {-1, -1}, all = corpus_tokens(corpus);
     for (int64_t i = 0, at = 0, next; i < n && at < all; i++, at = next) {
-        struct text line = {0};
+        struct text line = {.limit = SHOWN_BYTES_MAX};
         TRY(corpus_next_document(corpus, at + 1, all, separator, &next));
         int32_t *ids = memory_new((size_t)(next - at), sizeof *ids);
         enum status st = corpus_read(corpus, at, next - at, ids);
@@ -49,11 +52,12 @@ static enum status print_conversations(const struct corpus *corpus,
             trained += ((uint32_t)ids[k] & CHAT_TRAINED) != 0;
         if (st == ST_OK)
             chat_show(tokenizer, ids, next - at, isatty(STDOUT_FILENO), &line);
-        if (st == ST_OK)
-            log_console("%s\n-- conversation %lld: %lld tokens, %lld trained", line.data,
-                        (long long)i + 1, (long long)(next - at), (long long)trained);
-        text_free(&line);
         free(ids);
+        text_add(&line, "\n-- conversation %lld: %lld tokens, %lld trained\n", (long long)i + 1,
+                 (long long)(next - at), (long long)trained);
+        if (st == ST_OK)
+            st = print_text(&line);
+        text_free(&line);
         TRY(st);
     }
     return ST_OK;

@@ -69,6 +69,25 @@ static enum chat_form form_of(const cJSON *root)
     return CHAT_FORM_NONE;
 }
 
+/* Returns true if a member is missing or holds nothing, such as [], "" and "[]". */
+static bool is_empty(const cJSON *item)
+{
+    const char *text = cJSON_GetStringValue(item);
+    if (text != NULL)
+        return text[0] == '\0' || strcmp(text, "[]") == 0;
+    return item == NULL || cJSON_IsNull(item) || cJSON_IsFalse(item) ||
+           ((cJSON_IsArray(item) || cJSON_IsObject(item)) && item->child == NULL);
+}
+
+/* Returns the first of the keys, ended by NULL, that an object has and that is not empty; NULL:
+ * none. */
+static const char *find_member(const cJSON *object, const char *const *keys)
+{
+    while (*keys != NULL && is_empty(cJSON_GetObjectItemCaseSensitive(object, *keys)))
+        keys++;
+    return *keys;
+}
+
 /* ---- messages ---- */
 
 static enum status read_role(const char *text, int message_i, enum chat_role *out)
@@ -120,16 +139,24 @@ static enum status read_message(struct conversation *c, const cJSON *item, int m
                                 const char *role_key, const char *content_key)
 {
     const char *name = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(item, role_key));
+    static const char *const unsupported[] = {"tool_calls", "function_call", "reasoning_content",
+                                              "thinking", NULL};
     const cJSON *content = cJSON_GetObjectItemCaseSensitive(item, content_key),
-                *calls = cJSON_GetObjectItemCaseSensitive(item, "tool_calls");
+                *weight = cJSON_GetObjectItemCaseSensitive(item, "weight");
+    const char *member = find_member(item, unsupported);
     const char *text = cJSON_GetStringValue(content);
     enum chat_role role = CHAT_ROLE_USER;
     if (name == NULL)
         return FAIL(ST_BAD_DATA, "message %d has no \"%s\"", message_i + 1, role_key);
     TRY(read_role(name, message_i, &role));
-    if (calls != NULL && !cJSON_IsNull(calls) && cJSON_GetArraySize(calls) > 0)
-        return FAIL(ST_BAD_DATA, "message %d has tool_calls, which are not supported",
-                    message_i + 1);
+    if (member != NULL)
+        return FAIL(ST_BAD_DATA, "message %d has %s, which are not supported", message_i + 1,
+                    member);
+    if (cJSON_IsNumber(weight) && weight->valuedouble != 1)
+        return FAIL(ST_BAD_DATA,
+                    "message %d has a weight of %g, which is not supported; the loss counts the "
+                    "answers that LOSS_ON names",
+                    message_i + 1, weight->valuedouble);
     if (cJSON_IsArray(content))
         TRY(join_content(c, content, message_i, &text));
     if (text == NULL)
@@ -154,18 +181,19 @@ static enum status read_messages(struct conversation *c, const cJSON *root, cons
 static enum status read_string(const cJSON *root, const char *key, bool is_needed, const char **out)
 {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(root, key);
-    *out = item == NULL && !is_needed ? "" : cJSON_GetStringValue(item);
+    *out = !is_needed && (item == NULL || cJSON_IsNull(item)) ? "" : cJSON_GetStringValue(item);
     return *out != NULL ? ST_OK : FAIL(ST_BAD_DATA, "\"%s\" is not a text", key);
 }
 
 static enum status read_pair(struct conversation *c, const cJSON *root, const char *question_key,
                              const char *answer_key)
 {
-    const char *question, *answer, *input;
+    const char *question, *answer, *input = "";
     TRY(read_string(root, question_key, true, &question));
     TRY(read_string(root, answer_key, true, &answer));
-    TRY(read_string(root, "input", false, &input));
-    if (strcmp(question_key, "instruction") == 0 && input[0] != '\0') {
+    if (strcmp(question_key, "instruction") == 0)
+        TRY(read_string(root, "input", false, &input));
+    if (input[0] != '\0') {
         struct text all = {.limit = (size_t)128 << 20};
         text_add_bytes(&all, question, strlen(question));
         text_add_bytes(&all, "\n\n", 2);
@@ -217,6 +245,12 @@ static enum status add_tokens(const cJSON *root, struct chat_ids *out)
 
 static enum status read_conversation(struct conversation *c, const cJSON *root, enum chat_form form)
 {
+    static const char *const unsupported[] = {"tools", "functions", "system", "history", NULL};
+    const char *member = find_member(root, unsupported);
+    if (member != NULL)
+        return FAIL(ST_BAD_DATA,
+                    "\"%s\" next to %s is not supported; write it as messages, or remove it",
+                    member, forms[form].text);
     if (form == CHAT_FORM_MESSAGES)
         TRY(read_messages(c, root, "messages", "role", "content"));
     else if (form == CHAT_FORM_CONVERSATIONS)

@@ -104,6 +104,11 @@ TEST(test_forms)
            "{\"conversations\":[{\"from\":\"human\",\"value\":\"a\"},{\"from\":\"gpt\",\"value\":"
            "\"b\"}],\"id\":7}",
            want);
+    expect("chatml", CHAT_LOSS_ASSISTANT,
+           "{\"prompt\":\"a\",\"completion\":\"b\",\"input\":7,\"tools\":[],\"system\":\"\"}",
+           want);
+    expect("chatml", CHAT_LOSS_ASSISTANT,
+           "{\"instruction\":\"a\",\"input\":null,\"output\":\"b\",\"history\":[]}", want);
     expect("chatml", CHAT_LOSS_ASSISTANT, "{\"instruction\":\"a\",\"input\":\"\",\"output\":\"b\"}",
            want);
     expect("chatml", CHAT_LOSS_ASSISTANT,
@@ -189,6 +194,18 @@ TEST(test_refusals)
     refuse("chatml",
            "{\"messages\":[{\"role\":\"assistant\",\"content\":\"a\",\"tool_calls\":[{}]}]}",
            "tool_calls");
+    refuse(
+        "chatml",
+        "{\"messages\":[{\"role\":\"assistant\",\"content\":\"a\",\"reasoning_content\":\"b\"}]}",
+        "reasoning_content");
+    refuse("chatml", "{\"messages\":[{\"role\":\"assistant\",\"content\":\"a\",\"weight\":0}]}",
+           "a weight of 0");
+    refuse("chatml", "{\"messages\":[" TURN("assistant", "a") "],\"tools\":[{\"name\":\"f\"}]}",
+           "\"tools\" next to messages");
+    refuse("chatml", "{\"system\":\"a\",\"conversations\":[{\"from\":\"gpt\",\"value\":\"b\"}]}",
+           "\"system\" next to conversations");
+    refuse("chatml", "{\"instruction\":\"a\",\"output\":\"b\",\"history\":[[\"a\",\"b\"]]}",
+           "\"history\" next to instruction");
     refuse("chatml", "{\"messages\":[" TURN("assistant", "a") "," TURN("system", "b") "]}",
            "may only be the first");
     refuse("chatml", "{\"input_ids\":[1],\"labels\":[]}", "as many of both");

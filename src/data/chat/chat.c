@@ -141,11 +141,36 @@ static size_t token_bytes(const struct writer *w, uint32_t id)
     return n;
 }
 
-/* Sets *out to the offset of byte `at` of the run in the normal form of the run from byte `first`
- * on. */
-static enum status normal_offset(const struct writer *w, size_t first, size_t at, size_t *out)
+/* A byte of the run, and its offset in the normal form of a segment. */
+struct cursor {
+    size_t at, normal;
+};
+
+/* Sets *out to the offset of byte `at`, at or after the cursor. The cursor moves there if the
+ * normal forms before and after it are independent, so that many calls read a run once. */
+static enum status normal_offset(const struct writer *w, struct cursor *cursor, size_t at,
+                                 size_t *out)
 {
-    return tokenizer_normal_bytes(w->chat->tokenizer, w->run.data + first, at - first, out);
+    size_t n;
+    TRY(tokenizer_normal_bytes(w->chat->tokenizer, w->run.data + cursor->at, at - cursor->at, &n));
+    *out = cursor->normal + n;
+    if (at < w->run.len && (uint8_t)w->run.data[at] < 0x80)
+        *cursor = (struct cursor){at, *out};
+    return ST_OK;
+}
+
+/* Returns the index of the first trained range that ends after byte `at`. */
+static size_t range_after(const struct writer *w, size_t at)
+{
+    size_t low = 0, high = w->trained_n;
+    while (low < high) {
+        const size_t mid = low + (high - low) / 2;
+        if (w->trained[mid].end <= at)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
 }
 
 /* Marks the ids, of n, that stand for a trained byte. Together they are bytes [first, end) of the
@@ -153,20 +178,21 @@ static enum status normal_offset(const struct writer *w, size_t first, size_t at
 static enum status mark_words(const struct writer *w, uint32_t *ids, size_t n, size_t first,
                               size_t end, bool *is_spelled)
 {
+    struct cursor whole = {first, 0}, cursor = {first, 0};
     size_t bytes = 0, all, at = 0, i = 0;
     for (size_t k = 0; k < n; k++)
         bytes += token_bytes(w, ids[k]);
-    TRY(normal_offset(w, first, end, &all));
+    TRY(normal_offset(w, &whole, end, &all));
     *is_spelled = *is_spelled && (bytes == all || bytes == all + 1);
     /* A space that was put before the first word belongs to its first byte. */
     const size_t space = bytes - all;
-    for (size_t r = 0; *is_spelled && r < w->trained_n; r++) {
+    for (size_t r = range_after(w, first); *is_spelled && r < w->trained_n; r++) {
         const struct range *range = w->trained + r;
         size_t begin, stop;
-        if (range->end <= first || range->begin >= end)
-            continue;
-        TRY(normal_offset(w, first, range->begin > first ? range->begin : first, &begin));
-        TRY(normal_offset(w, first, range->end < end ? range->end : end, &stop));
+        if (range->begin >= end)
+            break;
+        TRY(normal_offset(w, &cursor, range->begin > first ? range->begin : first, &begin));
+        TRY(normal_offset(w, &cursor, range->end < end ? range->end : end, &stop));
         for (size_t token_n; i < n && at < stop + space; i++, at += token_n) {
             token_n = token_bytes(w, ids[i] & ~CHAT_TRAINED);
             if (at + token_n > (begin > 0 ? begin + space : 0))
@@ -178,10 +204,8 @@ static enum status mark_words(const struct writer *w, uint32_t *ids, size_t n, s
 
 static bool is_trained_at(const struct writer *w, size_t at)
 {
-    for (size_t r = 0; r < w->trained_n; r++)
-        if (at >= w->trained[r].begin && at < w->trained[r].end)
-            return true;
-    return false;
+    const size_t r = range_after(w, at);
+    return r < w->trained_n && w->trained[r].begin <= at;
 }
 
 /* Marks the ids of the run that stand for a trained byte. Sets *is_spelled to false if the ids do

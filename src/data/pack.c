@@ -282,7 +282,7 @@ static enum status check_targets(const struct pack *pack, const struct pack_conf
                     "none of %lld conversations has an answer within SEQ_LEN=%lld tokens; raise "
                     "SEQ_LEN, or check the data with: convoy tokenize DATA=… SHOW=3",
                     all, (long long)pack->seq_tokens);
-    if (pack->checked_targets == pack->checked && !config->trains_all)
+    if (pack->checked > 0 && pack->checked_targets == pack->checked && !config->trains_all)
         return FAIL(ST_BAD_DATA,
                     "every token of the first conversations counts in the loss, questions too; set "
                     "LOSS_ON=all if that is meant, or labels of -100 where no loss counts");
@@ -296,7 +296,8 @@ static enum status check_targets(const struct pack *pack, const struct pack_conf
 
 static enum status pack_documents(struct pack *pack, const struct pack_config *config)
 {
-    /* A separator that is the last token of all begins no document: it has no target. */
+    /* A separator that is the last token of all begins no document: it has no target. A
+     * conversation of one token is one, so that it is counted. */
     const int64_t all = pack->corpus_tokens;
     int64_t begun = 0;
     for (int64_t at = 1, stop, next; at < all; at = stop) {
@@ -310,7 +311,7 @@ static enum status pack_documents(struct pack *pack, const struct pack_config *c
         if (config->progress && !config->progress(config->progress_arg, stop, all))
             return FAIL(ST_RETRY, "stopped while DATA was searched for documents");
     }
-    if (begun < all - 1)
+    if (begun < all - !pack->is_chat)
         TRY(add_document(pack, begun, all));
     if (pack->is_chat)
         TRY(check_targets(pack, config));

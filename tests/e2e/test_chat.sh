@@ -116,6 +116,11 @@ printf '' >empty.jsonl
 code "an empty file" 65 "empty.jsonl" DATA=empty.jsonl
 echo '{"input_ids":[1,2,3],"labels":[1,2,3]}' >full.jsonl
 code "every token counts" 65 "every token of the first conversations counts in the loss" DATA=full.jsonl
+perl -e 'print qq({"input_ids":[5],"labels":[5]}\n) x 120, qq({"input_ids":[5,7,6],"labels":[-100,-100,6]}\n) x 130' >tokens.jsonl
+run $chat DATA=tokens.jsonl STEPS=1
+ok "conversations of one token are not taken for ones whose tokens all count" is "$?" 0
+head -n 1 tokens.jsonl >token.jsonl
+code "a single token" 65 "none of 1 conversations has an answer" DATA=token.jsonl
 echo '{"input_ids":[1,99999],"labels":[-100,99999]}' >id.jsonl
 code "an id beyond the vocabulary" 65 "99999" DATA=id.jsonl
 perl -e 'print qq({"input_ids":[5@{[",5" x 4999]},60000],"labels":[-100@{[",5" x 4999]},60000]}\n)' >late.jsonl

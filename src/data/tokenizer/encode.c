@@ -41,6 +41,7 @@ struct encode_chunk {
     size_t fault_at;
     struct chat_ids conversations; /* memory of ids, with config.chat */
     enum chat_form form;           /* form of its conversations */
+    int64_t conversation_line;     /* line of the first one, from 1 */
     char chat_fault[256];
 };
 
@@ -281,6 +282,12 @@ static bool encode_conversation(struct encode *encode, struct encode_chunk *chun
     const struct encode_watch watch = {goes_on, encode};
     struct chat_ids *ids = &chunk->conversations;
     const size_t first = ids->n;
+    if (n > ENCODE_LINE_MAX) {
+        chunk->fault = "a line longer than 64 MiB";
+        return false;
+    }
+    if (chunk->conversation_line == 0)
+        chunk->conversation_line = chunk->lines;
     const enum status st =
         chat_record(encode->config.chat, encode->config.progress != NULL ? &watch : NULL,
                     (const char *)line, n, &chunk->form, ids);
@@ -413,7 +420,8 @@ static enum status check_form(struct encode *encode, const struct encode_chunk *
         return ST_OK;
     return FAIL(ST_BAD_DATA,
                 "%s, line %lld: a record with %s among records with %s; put them into two files",
-                encode->file->path, (long long)(encode->lines - chunk->lines + 1),
+                encode->file->path,
+                (long long)(encode->lines - chunk->lines + chunk->conversation_line),
                 chat_form_text(chunk->form), chat_form_text(encode->form));
 }
 

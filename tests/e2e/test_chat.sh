@@ -136,6 +136,20 @@ code "a base model without a template" 78 "has no chat_template; set CHAT_TEMPLA
 echo '{"special":["{eos}"],"user":["Q: ","\n"],"assistant":["A:","{eos}","\n"]}' >table.json
 "$convoy" tokenize DATA=messages.jsonl CHAT_TEMPLATE=table.json SHOW=1 >out 2>err
 ok "a template in a file" is "$(sed -n 2p out)" "A:⟦word0 word0<|endoftext|>⟧"
+# A tokenizer with one token for each byte, and a template next to it.
+perl -e 'my ($n, @v) = (0);
+    for my $b (0 .. 255) {
+        my $c = ($b > 32 && $b < 127) || ($b > 160 && $b != 173) ? $b : 256 + $n++;
+        push @v, sprintf qq("\\u%04x":$b), $c;
+    }
+    print qq({"added_tokens":[{"id":256,"content":"<|im_start|>","special":true},{"id":257,"content":"<|im_end|>","special":true}],)
+        . qq("pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false},"model":{"type":"BPE","vocab":{@{[join ",", @v]}},"merges":[]}})' >tokenizer.json
+echo '{"eos_token": "<|im_end|>", "chat_template":' \
+    '"{% for message in messages %}{{ \u0027<|im_start|>\u0027 + message.role + \u0027\\n\u0027 + message.content + \u0027<|im_end|>\u0027 + \u0027\\n\u0027 }}{% endfor %}"}' >tokenizer_config.json
+for path in tokenizer.json "$PWD"; do
+    "$convoy" tokenize DATA=messages.jsonl TOKENIZER="$path" SHOW=1 >out 2>err
+    ok "a template is found with TOKENIZER=$(basename "$path")" is "$(sed -n 4p out)" "⟦word0 word0<|im_end|>⟧"
+done
 "$convoy" tokenize DATA=messages.jsonl TASK=chat OUT=x.bin >out 2>err
 ok "no token file is written of conversations" is "$? $([ -e x.bin ] && echo x.bin)" "78 "
 done_testing

@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "format/gguf_model.h"
 #include "node/choose/tokenizer_source.h"
 
@@ -35,6 +36,19 @@ static const char *config_template(const cJSON *config)
             return json_text(item, "template");
     }
     return cJSON_GetStringValue(value);
+}
+
+/* Sets out to the folder of a tokenizer: the path itself, or the folder of the file. */
+static void folder_of(const char *path, char out[FILE_PATH_MAX])
+{
+    text_copy(out, FILE_PATH_MAX, path);
+    char *slash = strrchr(out, '/');
+    if (file_is_dir(path))
+        return;
+    if (slash == NULL)
+        text_copy(out, FILE_PATH_MAX, ".");
+    else
+        slash[slash == out] = 0;
 }
 
 /* Reads the Jinja template in a folder with a tokenizer; *out NULL: there is none. */
@@ -78,12 +92,14 @@ static enum status read_gguf(const char *path, char **out)
 
 static enum status recognise_template(const struct conf *conf, struct chat_template *out)
 {
-    char path[FILE_PATH_MAX], *jinja = NULL;
+    char path[FILE_PATH_MAX], folder[FILE_PATH_MAX], *jinja = NULL;
     const bool has_path = tokenizer_source_path(conf, path);
-    if (has_path && gguf_model_is_file(path))
+    if (has_path && gguf_model_is_file(path)) {
         TRY(read_gguf(path, &jinja));
-    else if (has_path && file_is_dir(path))
-        TRY(read_folder(path, &jinja));
+    } else if (has_path) {
+        folder_of(path, folder);
+        TRY(read_folder(folder, &jinja));
+    }
     if (jinja == NULL)
         return FAIL(ST_BAD_SETTING,
                     "the tokenizer %s has no chat_template; set CHAT_TEMPLATE to the family of the "

@@ -99,7 +99,7 @@ static enum status feed_open_corpus(const struct feed *feed, struct feed_item *i
     item->samples = (item->tokens - 1) / config->seq_tokens;
     item->fingerprint = corpus_fingerprint(item->corpus);
     const int64_t records = corpus_records(item->corpus);
-    if (records > 0 && (config->knows_documents || config->packs_documents))
+    if (records > 0 && (config->knows_documents || config->packs_documents || config->chat != NULL))
         item->fingerprint = XXH3_64bits_withSeed(&records, sizeof records, item->fingerprint);
     if (config->chat == NULL && item->tokens < config->seq_tokens + 1) {
         /* A text of one token has no window with any SEQ_LEN. */

@@ -77,6 +77,11 @@ cp -r one half && rm -r half/step-00000060
 run $chat DATA=messages.jsonl STEPS=60 METRICS_FILE=two.jsonl CHECKPOINT_DIR=half
 tail -n 30 one.jsonl >last.jsonl
 ok "a resumed run has the same losses, bit for bit" is "$(losses two.jsonl)" "$(losses last.jsonl)"
+echo '{"input_ids":[1,2,3,4],"labels":[-100,2,3,-100]}' >joined.jsonl
+printf '{"input_ids":[%s],"labels":[%s]}\n' 1,2 -100,2 3,4 3,-100 >apart.jsonl
+run $chat DATA=joined.jsonl STEPS=1 GLOBAL_BATCH=1 BATCH_SIZE=1 CHECKPOINT_DIR=ends
+run $chat DATA=apart.jsonl STEPS=2 GLOBAL_BATCH=1 BATCH_SIZE=1 CHECKPOINT_DIR=ends
+ok "other ends of conversations, with the same tokens, are other data" says "DATA differs from the data of checkpoint"
 loss_of() { "$convoy" eval CHECKPOINT_DIR=one SEQ_LEN=64 JSON=1 "$@" 2>err | jq .loss; }
 answers=$(loss_of TASK=chat CHAT_TEMPLATE=zephyr VAL_DATA=messages.jsonl) all=$(loss_of TASK=chat CHAT_TEMPLATE=zephyr LOSS_ON=all VAL_DATA=messages.jsonl)
 ok "eval: the loss of answers, below that of all tokens" test "$(jq -n "$answers < $all")" = true

@@ -106,7 +106,8 @@ enum status tokenize_main(const struct conf *conf)
     if (conf_i64(conf, CONF_SHOW) > 0) {
         const enum status shown = show_conversations(conf, tokenizer, config);
         tokenizer_close(tokenizer);
-        return shown;
+        return shown != ST_OK && process_noted() != 0 ? process_fail_noted(data, "not shown")
+                                                      : shown;
     }
     if (conf_i64(conf, CONF_TASK) == CONF_TASK_CHAT) {
         tokenizer_close(tokenizer);

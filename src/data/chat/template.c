@@ -359,6 +359,33 @@ static enum status read_special(const struct table *table, struct chat_template 
     return ST_OK;
 }
 
+/* Checks that a text uses {bos} and {eos} only if they are in "special": else they are text. */
+static enum status check_text(const struct table *table, const struct chat_template *t,
+                              const char *text)
+{
+    static const char *const names[] = {"{bos}", "{eos}"};
+    for (size_t i = 0; i < 2; i++) {
+        size_t at = 0;
+        while (t->special[at] != NULL && strcmp(t->special[at], names[i]) != 0)
+            at++;
+        if (text != NULL && t->special[at] == NULL && strstr(text, names[i]) != NULL)
+            return FAIL(ST_BAD_DATA, "%s: a text has %s, which \"special\" must contain, too",
+                        table->from, names[i]);
+    }
+    return ST_OK;
+}
+
+static enum status check_texts(const struct table *table, const struct chat_template *t)
+{
+    const char *const texts[] = {t->begin,     t->system[0], t->system[1], t->user[0], t->user[1],
+                                 t->assistant, t->turn_end,  t->after,     t->last,    t->finish};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        TRY(check_text(table, t, texts[i]));
+    if (t->default_system != NULL && t->system[0] == NULL)
+        return FAIL(ST_BAD_DATA, "%s: \"default_system\" needs \"system\"", table->from);
+    return ST_OK;
+}
+
 static enum status read_fields(const struct table *table, struct chat_template *out)
 {
     static const char *const known[] = {"special",        "begin", "system", "user",
@@ -398,14 +425,16 @@ static enum status read_fields(const struct table *table, struct chat_template *
                     "%s: the second text of \"assistant\" is empty, so that the model would never "
                     "end its turn; give the token that ends it, such as \"<|im_end|>\"",
                     table->from);
-    return ST_OK;
+    return check_texts(table, out);
 }
 
 enum status chat_template_parse(const char *bytes, size_t n, const char *from,
                                 struct chat_template *out)
 {
     cJSON *root;
-    struct chat_template made = {.name = "file"};
+    const char *slash = strrchr(from, '/');
+    struct chat_template made = {.name = ""};
+    text_copy(made.name, sizeof made.name, slash != NULL ? slash + 1 : from);
     TRY(json_parse(bytes, n, from, &root));
     made.document = root;
     const struct table table = {root, from};

@@ -333,6 +333,11 @@ TEST(test_tables)
         {"{\"special\":[],\"user\":[\"Q: \"],\"assistant\":[\"A:\",\"x\",\"\\n\"]}", "two texts"},
         {"{\"special\":[],\"user\":[\"Q: \",\"\"]}", "needs \"user\" and \"assistant\""},
         {"{\"special\":[1]}", "list of tokens"},
+        {"{\"special\":[],\"user\":[\"Q: \",\"\\n\"],\"assistant\":[\"A:\",\"{eos}\",\"\\n\"]}",
+         "has {eos}, which"},
+        {"{\"special\":[],\"default_system\":\"x\",\"user\":[\"Q: "
+         "\",\"\\n\"],\"assistant\":[\"A:\",\"x\",\"\"]}",
+         "needs \"system\""},
         {"{\"special\":[],\"uzer\":[]}", "no \"uzer\""},
         {"[]", "JSON object"},
         {"{", ""},
@@ -343,8 +348,10 @@ TEST(test_tables)
         assert_int_equal(st, cases[i].why == NULL ? ST_OK : ST_BAD_DATA);
         if (st != ST_OK && strstr(status_message(), cases[i].why) == NULL)
             fail_msg("%s: %s", cases[i].json, status_message());
-        if (st == ST_OK)
+        if (st == ST_OK) {
+            assert_string_equal(template.name, "t.json");
             chat_template_free(&template);
+        }
     }
     assert_int_equal(chat_template_named("nothing", &template), ST_BAD_SETTING);
     assert_non_null(strstr(status_message(), "chatml, qwen3"));

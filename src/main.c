@@ -60,6 +60,7 @@ static enum status run_worker(const struct call *call);
 static enum status run_tokenize(const struct call *call);
 static enum status run_train_tokenizer(const struct call *call);
 static enum status run_generate(const struct call *call);
+static enum status run_chat(const struct call *call);
 static enum status run_import(const struct call *call);
 static enum status run_export(const struct call *call);
 static enum status run_eval(const struct call *call);
@@ -88,6 +89,8 @@ static const struct command commands[] = {
     {"generate", "generate [NAME=VALUE ...]",
      "continue PROMPT with a checkpoint, Hugging Face folder or GGUF file", true, false, false,
      run_generate},
+    {"chat", "chat [NAME=VALUE ...]",
+     "answer PROMPT, or the lines that you type, with a chat model", true, false, false, run_chat},
     {"import", "import FROM=... TO=...",
      "make a checkpoint from a Hugging Face folder, GGUF or llm.c file", true, false, false,
      run_import},
@@ -428,6 +431,12 @@ static enum status run_train_tokenizer(const struct call *call)
 {
     TRY(config_map_cache(call->conf));
     return train_tokenizer_main(call->conf);
+}
+
+static enum status run_chat(const struct call *call)
+{
+    conf_log_unused(call->conf, "chat");
+    return generate_chat_main(call->conf);
 }
 
 static enum status run_generate(const struct call *call)

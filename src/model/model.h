@@ -150,7 +150,7 @@ void model_resolve(struct model_dims *dims);
 
 /* The following functions accept the dimensions of a shard, too. */
 int model_tensor_ranks(const struct model_dims *dims); /* at least 1 */
-/* model_context_ranks — returns the ranks that share samples, at least 1. */
+/* Returns the ranks that share samples, at least 1. */
 int model_context_ranks(const struct model_dims *dims);
 /* model_layer — returns the number of own block `block` in the whole model. */
 int64_t model_layer(const struct model_dims *dims, int64_t block);

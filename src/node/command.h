@@ -25,6 +25,8 @@ enum status import_main(const struct conf *conf);
 enum status export_main(const struct conf *conf);
 /* Continues PROMPT and prints the text on stdout. */
 enum status generate_main(const struct conf *conf);
+/* Answers PROMPT, or each line of stdin, in the format of the model's chat template. */
+enum status generate_chat_main(const struct conf *conf);
 /* Measures collectives between workers and prints a table or JSON on stdout. */
 enum status bench_main(const struct conf *conf);
 /* Prints the memory, time and cost of a job on CLUSTER on stdout. Sets N_GPU_EACH_NODE if it is not

@@ -96,7 +96,19 @@ finish_nodes 2
 head -n 10 one.jsonl >ten.jsonl
 ok "two nodes, one with data: the losses of one" near ten.jsonl a/nodes.out 1e-5
 
-# 7. What does not fit is refused.
+# 7. convoy chat answers as it learned, turn by turn.
+turn='{"role":"user","content":"%s"},{"role":"assistant","content":"%s"}'
+printf "{\"messages\":[$turn,$turn]}\n" ping 'pong one two' who 'me myself' >two.jsonl
+run $chat DATA=two.jsonl STEPS=150 BATCH_SIZE=1 GLOBAL_BATCH=1 LR=1e-2 CHECKPOINT_DIR=two
+talk() { "$convoy" chat CHECKPOINT_DIR=two CHAT_TEMPLATE=zephyr TEMPERATURE=0 "$@" 2>err; }
+ok "PROMPT is a question" is "$(talk PROMPT=ping)" "pong one two"
+ok "each line of a pipe is a turn" is "$(printf 'ping\r\n\nwho\n' | talk)" "pong one two
+me myself"
+ok "TOKENS limits an answer" is "$(talk PROMPT=ping TOKENS=1)" "p"
+talk PROMPT=ping CHAT_TEMPLATE=auto >out
+ok "chat without a template" is "$? $(grep -cF 'has no chat_template; set CHAT_TEMPLATE' err)" "78 1"
+
+# 8. What does not fit is refused.
 refused() { # NAME CODE TEXT SETTING…
     run $chat STEPS=5 "${@:4}"
     ok "$1" is "$? $(grep -cF -- "$3" err)" "$2 1"

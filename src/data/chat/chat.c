@@ -517,6 +517,14 @@ enum status chat_write(const struct chat *chat, const struct encode_watch *watch
     return st;
 }
 
+uint32_t chat_turn_end(const struct chat *chat)
+{
+    const char *p = chat->template.turn_end;
+    while (*p != '\0' && special_at(chat, p) == NULL)
+        p++;
+    return *p != '\0' ? special_at(chat, p)->id : TOKENIZER_NONE;
+}
+
 void chat_show(const struct tokenizer *tokenizer, const int32_t *ids, int64_t n, bool has_color,
                struct text *out)
 {

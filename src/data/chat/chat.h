@@ -76,6 +76,9 @@ enum status chat_write(const struct chat *chat, const struct encode_watch *watch
  * brackets. Controls become '?'. */
 void chat_show(const struct tokenizer *tokenizer, const int32_t *ids, int64_t n, bool has_color,
                struct text *out);
+/* chat_turn_end — returns the id that ends a turn of the assistant: the first special token of its
+ * end; NONE: it has none. */
+uint32_t chat_turn_end(const struct chat *chat);
 /* chat_form_text — returns the keys of a form, for messages. */
 const char *chat_form_text(enum chat_form form);
 

@@ -224,7 +224,7 @@ enum status transformer_linear_residual_bwd(const struct pass *p, int block,
                                             enum transformer_layer layer, struct tensor dx,
                                             struct tensor x, struct tensor pre);
 
-/* A part of a block's forward pass. */
+/* Computes some operations of a block's forward pass. */
 typedef enum status (*transformer_block_fn)(const struct pass *p, int block);
 /* Computes again the tensors that a block did not keep for its backward pass. attend: computes the
  * block's first half up to att; activate: computes act from pre. */

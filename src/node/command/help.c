@@ -33,6 +33,8 @@ static const struct page {
     {"generate",
      "convoy generate CHECKPOINT_DIR=run1 PROMPT='Once upon a time' TOKENS=100 TEMPERATURE=0.8\n"
      "convoy generate MODEL=path/to/hugging-face-folder PROMPT=Hello TEMPERATURE=0\n"},
+    {"chat", "convoy chat MODEL=model.gguf\n"
+             "convoy chat CHECKPOINT_DIR=chat1 CHAT_TEMPLATE=zephyr PROMPT='Who are you?'\n"},
     {"import", "convoy import FROM=path/to/hugging-face-folder TO=run1\n"
                "convoy import FROM=gpt2_124M.bin TO=run1\n"},
     {"export", "convoy export FROM=run1 TO=my-model\n"},

@@ -49,13 +49,13 @@ struct step_local_rule {
 /* All functions below work on `elems` elements, f32. They are outside step_local_sync.c for
  * tests. */
 
-/* step_local_sync_gradient — computes y ← x - y. */
+/* step_local_sync_gradient — for tests: computes y ← x - y. */
 void step_local_sync_gradient(const float *x, float *y, int64_t elems);
 /* step_local_sync_round — rounds d to bf16, for messages. */
 void step_local_sync_round(const float *d, uint16_t *half, int64_t elems);
 /* step_local_sync_widen — converts bf16 to d, which is exact. */
 void step_local_sync_widen(const uint16_t *half, float *d, int64_t elems);
-/* step_local_sync_mean — divides a sum over `replicas` replicas, which makes it d. */
+/* step_local_sync_mean — for tests: divides a sum over `replicas` replicas, which makes it d. */
 void step_local_sync_mean(int replicas, float *sum, int64_t elems);
 /* step_local_sync_update — updates x and v. */
 void step_local_sync_update(const struct step_local_rule *rule, float *x, float *v, const float *d,

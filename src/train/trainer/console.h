@@ -51,13 +51,12 @@ void console_flush(struct console *console);
 
 /* The rest is pure, and public for tests. */
 
-/* console_is_due — returns true if this step gets a line at this time. */
+/* console_is_due — for tests: returns true if this step gets a line at this time. */
 bool console_is_due(const struct console *console, const struct console_step *now, int64_t at_ms);
-/* console_line — writes the line of a step. Returns out. */
+/* console_line — for tests: writes the line of a step. Returns out. */
 const char *console_line(char *out, size_t cap, const struct console_step *now);
-/* console_bar — writes "[####----]  42% step 50/120 loss 3.2 1.4M tok/s eta 14m" in at most
- *                                   `columns` columns. The bar shrinks first, then the text is cut.
- *                                   Returns out. */
+/* console_bar — for tests: writes "[####----]  42% step 50/120 loss 3.2 1.4M tok/s eta 14m" in at
+ * most `columns` columns. The bar shrinks first, then the text is cut. Returns out. */
 const char *console_bar(char *out, size_t cap, int columns, const struct console_step *now);
 
 /* The speed of the last steps, and the time left at that speed. Pure; it must not know clocks. */

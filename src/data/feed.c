@@ -184,6 +184,34 @@ static enum status feed_open_mix(struct feed *feed, const struct feed_config *co
     return ST_OK;
 }
 
+/* Appends the counts of packed documents, or of conversations, of all items to the name. */
+static void add_facts(struct feed *feed, bool is_chat)
+{
+    struct pack_facts all = {0};
+    const size_t at = strlen(feed->name);
+    for (int i = 0; i < feed->items_n; i++) {
+        struct pack_facts facts;
+        pack_facts(feed->item[i].pack, &facts);
+        all.documents += facts.documents;
+        all.cut += facts.cut;
+        all.left_out += facts.left_out;
+        all.targets += facts.targets;
+        all.positions += facts.positions;
+    }
+    const double full =
+        100 * (double)all.positions / ((double)feed->samples * (double)feed->seq_tokens);
+    if (is_chat)
+        text_format(feed->name + at, sizeof feed->name - at,
+                    ": %lld conversations, %lld cut, %lld without an answer left out, %.1f %% of "
+                    "their tokens trained, %.1f %% of positions filled",
+                    (long long)all.documents, (long long)all.cut, (long long)all.left_out,
+                    100 * (double)all.targets / (double)all.positions, full);
+    else
+        text_format(feed->name + at, sizeof feed->name - at,
+                    ", packed: %lld documents, %lld of them cut, %.1f %% full",
+                    (long long)all.documents, (long long)all.cut, full);
+}
+
 /* feed_open_data — opens DATA. An existing file of exactly this name is that file, even with commas
  * or colons. */
 static enum status feed_open_data(struct feed *feed, const struct feed_config *config)
@@ -202,23 +230,9 @@ static enum status feed_open_data(struct feed *feed, const struct feed_config *c
         else
             text_format(feed->name, sizeof feed->name, "%.400s (%lld questions)", data,
                         (long long)squad_examples(feed->item[0].squad));
-        if (feed->item[0].pack != NULL) {
-            struct pack_facts facts;
-            size_t at = strlen(feed->name);
-            pack_facts(feed->item[0].pack, &facts);
-            if (config->chat != NULL)
-                text_format(
-                    feed->name + at, sizeof feed->name - at,
-                    ": %lld conversations, %lld cut, %lld without an answer left out, "
-                    "%.1f %% of their tokens trained, %.1f %% of positions filled",
-                    (long long)facts.documents, (long long)facts.cut, (long long)facts.left_out,
-                    100 * (double)facts.targets / (double)facts.positions, 100 * facts.full);
-            else
-                text_format(feed->name + at, sizeof feed->name - at,
-                            ", packed: %lld documents, %lld of them cut, %.1f %% full",
-                            (long long)facts.documents, (long long)facts.cut, 100 * facts.full);
-        }
     }
+    if (st == ST_OK && feed->item[0].pack != NULL)
+        add_facts(feed, config->chat != NULL);
     mix_free(&mix);
     return st;
 }

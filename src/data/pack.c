@@ -381,9 +381,7 @@ void pack_facts(const struct pack *pack, struct pack_facts *out)
                                .cut = pack->cut,
                                .left_out = pack->left_out,
                                .targets = pack->targets,
-                               .positions = tokens,
-                               .full = (double)tokens /
-                                       ((double)pack->samples_n * (double)pack->seq_tokens)};
+                               .positions = tokens};
 }
 
 /* ---- reading ---- */

@@ -33,10 +33,10 @@ struct pack_config {
 };
 
 struct pack_facts {
-    int64_t documents, cut;     /* cut: documents longer than a sample */
-    int64_t left_out;           /* conversations without a target, which are in no sample */
-    int64_t targets, positions; /* counted tokens, and tokens in samples; of conversations only */
-    double full;                /* share of all positions that are not padding */
+    int64_t documents, cut; /* cut: documents longer than a sample */
+    int64_t left_out;       /* conversations without a target, which are in no sample */
+    int64_t targets;        /* counted tokens of conversations */
+    int64_t positions;      /* tokens in samples, without padding */
 };
 
 struct pack;

@@ -54,6 +54,9 @@ zstd -q messages.jsonl
 run $chat DATA=messages.jsonl.zst STEPS=20 METRICS_FILE=zst.out
 ok "packed by zstd: the same losses" is "$(losses zst.out)" "$(losses first.jsonl)"
 
+run $chat DATA=messages.jsonl:0.7,turns.jsonl:0.3 STEPS=2 LOG_LEVEL=info
+ok "a mixture counts all its conversations" says "(mixture of 2): 180 conversations, 0 cut"
+
 # 3. The loss does not depend on the mesh, nor on the division into micro-batches.
 for mesh in "N_GPU_EACH_NODE=2" "N_GPU_EACH_NODE=2 TP=2" "N_GPU_EACH_NODE=2 PP=2" "N_GPU_EACH_NODE=2 CP=2" \
     "N_GPU_EACH_NODE=2 SHARD=full RECOMPUTE=attention" "BATCH_SIZE=1" "BATCH_SIZE=8"; do
@@ -82,6 +85,8 @@ printf '{"input_ids":[%s],"labels":[%s]}\n' 1,2 -100,2 3,4 3,-100 >apart.jsonl
 run $chat DATA=joined.jsonl STEPS=1 GLOBAL_BATCH=1 BATCH_SIZE=1 CHECKPOINT_DIR=ends
 run $chat DATA=apart.jsonl STEPS=2 GLOBAL_BATCH=1 BATCH_SIZE=1 CHECKPOINT_DIR=ends
 ok "other ends of conversations, with the same tokens, are other data" says "DATA differs from the data of checkpoint"
+run $chat DATA=messages.jsonl STEPS=61 CHECKPOINT_DIR=half LOSS_ON=last
+ok "resumed with another LOSS_ON: it is named" says "LOSS_ON was assistant, is last"
 loss_of() { "$convoy" eval CHECKPOINT_DIR=one SEQ_LEN=64 JSON=1 "$@" 2>err | jq .loss; }
 answers=$(loss_of TASK=chat CHAT_TEMPLATE=zephyr VAL_DATA=messages.jsonl) all=$(loss_of TASK=chat CHAT_TEMPLATE=zephyr LOSS_ON=all VAL_DATA=messages.jsonl)
 ok "eval: the loss of answers, below that of all tokens" test "$(jq -n "$answers < $all")" = true
@@ -104,6 +109,7 @@ talk() { "$convoy" chat CHECKPOINT_DIR=two CHAT_TEMPLATE=zephyr TEMPERATURE=0 "$
 ok "PROMPT is a question" is "$(talk PROMPT=ping)" "pong one two"
 ok "each line of a pipe is a turn" is "$(printf 'ping\r\n\nwho\n' | talk)" "pong one two
 me myself"
+ok "a checkpoint records its template" is "$("$convoy" chat CHECKPOINT_DIR=two TEMPERATURE=0 PROMPT=ping 2>err)" "pong one two"
 ok "TOKENS limits an answer" is "$(talk PROMPT=ping TOKENS=1)" "p"
 talk PROMPT=ping CHAT_TEMPLATE=auto >out
 ok "chat without a template" is "$? $(grep -cF 'has no chat_template; set CHAT_TEMPLATE' err)" "78 1"

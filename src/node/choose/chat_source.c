@@ -123,17 +123,27 @@ static enum status read_table(const char *path, struct chat_template *out)
     return st;
 }
 
-enum status chat_source_open(const struct conf *conf, const struct tokenizer *tokenizer,
-                             struct chat **out)
+static enum status open_template(const struct conf *conf, const char *named,
+                                 struct chat_template *out)
 {
-    const char *named = conf_text(conf, CONF_CHAT_TEMPLATE);
-    struct chat_template template = {.name = ""};
     if (strcmp(named, "auto") == 0)
-        TRY(recognise_template(conf, &template));
-    else if (file_exists(named))
-        TRY(read_table(named, &template));
-    else
-        TRY(chat_template_named(named, &template));
+        return recognise_template(conf, out);
+    return file_exists(named) ? read_table(named, out) : chat_template_named(named, out);
+}
+
+enum status chat_source_open(const struct conf *conf, const struct tokenizer *tokenizer,
+                             const char *settings_json, struct chat **out)
+{
+    struct chat_template template = {.name = ""};
+    cJSON *settings = NULL;
+    if (settings_json != NULL && !conf_is_set(conf, CONF_CHAT_TEMPLATE))
+        TRY(json_parse(settings_json, strlen(settings_json), "the checkpoint's settings",
+                       &settings));
+    const char *recorded = settings != NULL ? json_text(settings, "CHAT_TEMPLATE") : "";
+    const enum status st = open_template(
+        conf, recorded[0] != '\0' ? recorded : conf_text(conf, CONF_CHAT_TEMPLATE), &template);
+    cJSON_Delete(settings);
+    TRY(st);
     return chat_open(tokenizer, &template, (enum chat_loss)conf_i64(conf, CONF_LOSS_ON), out);
 }
 

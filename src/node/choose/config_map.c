@@ -566,6 +566,7 @@ void config_map_settings(const struct conf *conf, const struct trainer_config *t
     const struct step_local_config *local = &s->local;
     const struct warmup *batch = &s->batch_warmup, *window = &s->window_warmup;
     const bool is_exact = s->shards > 0, is_f32 = s->store.dtype == DTYPE_F32,
+               is_chat = conf_i64(conf, CONF_TASK) == CONF_TASK_CHAT,
                skips = s->spike.mode == SPIKE_MODE_SKIP;
     const int64_t decay = trainer->lr_schedule.decay_steps;
     const char *precision = is_f32 ? "tf32" : s->store.dtype == DTYPE_F16 ? "fp16" : "bf16";
@@ -594,6 +595,9 @@ void config_map_settings(const struct conf *conf, const struct trainer_config *t
         {CONF_OUTER_LR, local->steps > 0, local->lr, NULL},
         {CONF_OUTER_MOMENTUM, local->steps > 0, local->momentum, NULL},
         {CONF_DETERMINISTIC, trainer->is_atomic && !is_f32, 0, NULL},
+        /* Without conversations they have no effect; else their values are written as they are. */
+        {is_chat ? CONF_N : CONF_CHAT_TEMPLATE, false, 0, NULL},
+        {is_chat ? CONF_N : CONF_LOSS_ON, false, 0, NULL},
         {CONF_PRECISION, !is_f32 || conf_i64(conf, CONF_PRECISION) == CONF_PRECISION_TF32, 0,
          precision},
     };

@@ -230,7 +230,9 @@ static enum status measure_loss(struct eval *e)
     config.progress_arg = e;
     enum status st = ST_OK;
     if (conf_i64(e->conf, CONF_TASK) == CONF_TASK_CHAT)
-        st = chat_source_open(e->conf, tokenizer, &chat);
+        st = chat_source_open(e->conf, tokenizer,
+                              e->source.ckpt ? ckpt_meta(e->source.ckpt)->settings_json : NULL,
+                              &chat);
     config.chat = chat;
     if (st == ST_OK)
         st = feed_open(&config, &e->feed);

@@ -295,7 +295,9 @@ static enum status run_chat(struct writer *w, struct talk *talk, struct model_so
     const char *prompt = conf_text(conf, CONF_PROMPT);
     TRY(check_tokens(conf, conf_i64(conf, CONF_TOKENS)));
     TRY(open_model(w, source, conf));
-    TRY(chat_source_open(conf, w->tokenizer, &talk->chat));
+    TRY(chat_source_open(conf, w->tokenizer,
+                         source->ckpt ? ckpt_meta(source->ckpt)->settings_json : NULL,
+                         &talk->chat));
     TRY(open_decoder(w, source, conf, source->dims.context));
     return prompt[0] != '\0' ? answer_question(w, talk, conf, prompt, strlen(prompt))
                              : answer_lines(w, talk, conf);

@@ -68,7 +68,7 @@ static enum status show_conversations(const struct conf *conf, const struct toke
 {
     struct corpus *corpus;
     struct chat *chat;
-    TRY(chat_source_open(conf, tokenizer, &chat));
+    TRY(chat_source_open(conf, tokenizer, NULL, &chat));
     config.chat = chat;
     enum status st = config_map_cache(conf);
     if (st == ST_OK)

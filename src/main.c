@@ -175,10 +175,9 @@ static void write_usage(struct text *out, bool is_bold)
     text_add(out, "\n%sMore%s with `convoy help WORD`\n ", on, off);
     for (int i = 0; conf_row_topic(i) != NULL; i++)
         text_add(out, " %s", conf_row_topic(i));
-    text_add(out,
-             ": settings of one kind\n"
-             "  settings: all of them; exit-codes; a command or a setting: train, BATCH_SIZE …\n"
-             "  man: the manual page; bash, zsh, fish: completion for a shell\n");
+    text_add(out, ": settings of one kind\n"
+                  "  settings: all; exit-codes; man; bash, zsh, fish: completion; a command or "
+                  "setting: BATCH_SIZE …\n");
 }
 
 static void write_settings(struct text *out, bool is_bold)

@@ -9,8 +9,8 @@
 
 /* chat_source_open — opens the template for the tokenizer, which is borrowed until chat_close.
  * settings_json: settings of a checkpoint, whose CHAT_TEMPLATE counts if this command sets none;
- * NULL: there is no checkpoint. Fails with ST_BAD_SETTING if the model has no template, one of no known family, or one whose
- * tokens the tokenizer lacks; ST_BAD_DATA: a damaged file. */
+ * NULL: there is no checkpoint. Fails with ST_BAD_SETTING if the model has no template, one of no
+ * known family, or one whose tokens the tokenizer lacks; ST_BAD_DATA: a damaged file. */
 enum status chat_source_open(const struct conf *conf, const struct tokenizer *tokenizer,
                              const char *settings_json, struct chat **out);
 

@@ -528,8 +528,9 @@ TEST(every_byte_in_every_row)
 /* are_commands — Returns true if words are commands, as column COMMANDS names them. */
 static bool are_commands(const char *words)
 {
-    static const char known[] = " job all train check tokenize train-tokenizer generate import "
-                                "export eval bench plan rehearse status view verify config ";
+    static const char known[] =
+        " job all train check tokenize train-tokenizer generate chat import "
+        "export eval bench plan rehearse status view verify config ";
     char word[32];
     for (size_t n; words[0] != 0; words += n + (words[n] == ' ')) {
         n = strcspn(words, " ");

@@ -85,7 +85,7 @@ shrink="$job N_GPU_EACH_NODE=2 TP=2 EXACT=layout GLOBAL_BATCH=12"
 begin_nodes 3 $shrink MAX_RESTARTS=1000 STEPS=100000000 ON_LOSS=shrink CHECKPOINT_DIR=shrink
 wait_for 30 is_past 20
 kill_node 2
-ok "TP=2, ON_LOSS=shrink: two nodes go on from memory" wait_for 30 node_said 0 'resuming from memory: step [0-9]+, the parts of 6 ranks go to 4; no checkpoint'
+ok "TP=2, ON_LOSS=shrink: two nodes go on from memory" wait_for 30 node_said 0 'resuming from memory: step [0-9]+, the parts of 6 ranks go to 4 ranks; no checkpoint'
 at=$(last_step)
 wait_for 30 is_past $((at + 20))
 stop_nodes 2

@@ -217,7 +217,7 @@ static enum status source_open(struct corpus_source *source, const struct data_f
         if (config->chat != NULL &&
             (source->shard.info.records == 0 || source->shard.info.id_bytes != 4))
             return FAIL(ST_BAD_SETTING,
-                        "%s is a token file, which does not record what is an answer; TASK=chat "
+                        "%s is a token file, which does not mark answers; TASK=chat "
                         "reads conversations as JSON lines",
                         source->path);
     } else if (files[0].kind == DATA_FILE_KIND_MEGATRON) {

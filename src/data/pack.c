@@ -209,7 +209,7 @@ static enum status add_chunk(struct pack *pack, int64_t first, int64_t n)
 
 static bool is_target(int32_t id) { return ((uint32_t)id & CHAT_TRAINED) != 0; }
 
-/* Adds the tokens [first, end) of a conversation, as many as a sample has. */
+/* Adds the tokens [first, end) of a conversation. The end is lost if it exceeds a sample. */
 static enum status add_conversation(struct pack *pack, int64_t first, int64_t end)
 {
     const int64_t n = end - first < pack->seq_tokens ? end - first : pack->seq_tokens;

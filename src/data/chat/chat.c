@@ -11,8 +11,6 @@
 #include "base/memory.h"
 #include "base/text.h"
 
-enum { SPECIAL_MAX = CHAT_TEMPLATE_SPECIAL_MAX + 2 };
-
 struct special {
     const char *text;
     size_t n;
@@ -23,7 +21,7 @@ struct chat {
     const struct tokenizer *tokenizer;
     struct chat_template template;
     enum chat_loss loss;
-    struct special special[SPECIAL_MAX];
+    struct special special[CHAT_TEMPLATE_SPECIAL_MAX];
     size_t special_n;
 };
 
@@ -120,13 +118,14 @@ struct writer {
     const struct chat *chat;
     const struct encode_watch *watch;
     struct chat_ids *out;
+    bool is_all;           /* all tokens are trained */
     size_t first;          /* ids of out before the conversation */
     struct text run;       /* text since the last special token */
     struct range *trained; /* bytes of the run that are trained, in rising order */
     size_t trained_n, trained_cap;
 };
 
-static void reserve_ids(struct chat_ids *out, size_t more)
+void chat_reserve_ids(struct chat_ids *out, size_t more)
 {
     if (out->cap - out->n >= more)
         return;
@@ -236,7 +235,7 @@ static enum status mark_ids(const struct writer *w, uint32_t *ids, size_t n, boo
 static enum status encode_range(struct writer *w, size_t begin, size_t end, bool is_trained)
 {
     size_t n;
-    reserve_ids(w->out, tokenizer_cap(w->chat->tokenizer, end - begin));
+    chat_reserve_ids(w->out, tokenizer_cap(w->chat->tokenizer, end - begin));
     uint32_t *ids = w->out->ids + w->out->n;
     TRY(tokenizer_encode_turn(w->chat->tokenizer, w->watch, w->run.data + begin, end - begin,
                               w->out->n == w->first, ids, &n));
@@ -295,7 +294,7 @@ static void add_text(struct writer *w, const char *text, size_t n, bool is_train
 static enum status add_token(struct writer *w, uint32_t id, bool is_trained)
 {
     TRY(flush_run(w));
-    reserve_ids(w->out, 1);
+    chat_reserve_ids(w->out, 1);
     w->out->ids[w->out->n++] = is_trained ? id | CHAT_TRAINED : id;
     return ST_OK;
 }
@@ -370,19 +369,18 @@ static enum status write_system(struct writer *w, const struct chat_message *sys
                                 bool is_stripped)
 {
     const struct chat_template *t = &w->chat->template;
-    const bool is_all = w->chat->loss == CHAT_LOSS_ALL;
     struct chat_message m = *system;
     if (t->strip == CHAT_STRIP_CONTENT && !t->is_system_in_user) {
         strip_begin(&m);
         strip_end(&m);
     }
-    TRY(add_template(w, t->system[0], is_all));
-    add_text(w, m.content, m.n, is_all);
+    TRY(add_template(w, t->system[0], w->is_all));
+    add_text(w, m.content, m.n, w->is_all);
     if (!is_stripped)
-        return add_template(w, t->system[1], is_all);
+        return add_template(w, t->system[1], w->is_all);
     m = (struct chat_message){.content = t->system[1], .n = strlen(t->system[1])};
     strip_end(&m);
-    add_text(w, m.content, m.n, is_all);
+    add_text(w, m.content, m.n, w->is_all);
     return ST_OK;
 }
 
@@ -391,38 +389,36 @@ static enum status write_user(struct writer *w, const struct chat_message *messa
                               const struct chat_message *system)
 {
     const struct chat_template *t = &w->chat->template;
-    const bool is_all = w->chat->loss == CHAT_LOSS_ALL;
     struct chat_message m = *message;
     if (t->strip == CHAT_STRIP_CONTENT || (t->strip == CHAT_STRIP_TURN && system == NULL))
         strip_begin(&m);
     if (t->strip != CHAT_STRIP_NONE)
         strip_end(&m);
-    TRY(add_template(w, t->user[0], is_all));
+    TRY(add_template(w, t->user[0], w->is_all));
     if (system != NULL)
         TRY(write_system(w, system, t->strip == CHAT_STRIP_TURN && m.n == 0));
-    add_text(w, m.content, m.n, is_all);
-    return add_template(w, t->user[1], is_all);
+    add_text(w, m.content, m.n, w->is_all);
+    return add_template(w, t->user[1], w->is_all);
 }
 
 static enum status write_answer(struct writer *w, const struct chat_message *message, bool is_last,
                                 bool is_trained)
 {
     const struct chat_template *t = &w->chat->template;
-    const bool is_all = w->chat->loss == CHAT_LOSS_ALL;
     struct chat_message m = *message;
     if (t->strip != CHAT_STRIP_NONE) {
         strip_begin(&m);
         strip_end(&m);
     }
-    TRY(add_template(w, t->assistant, is_all));
+    TRY(add_template(w, t->assistant, w->is_all));
     if (is_last && t->last != NULL) {
-        TRY(add_template(w, t->last, is_all));
+        TRY(add_template(w, t->last, w->is_all));
         for (; m.n > 0 && *m.content == '\n'; m.n--)
             m.content++;
     }
     add_text(w, m.content, m.n, is_trained);
     TRY(add_template(w, t->turn_end, is_trained));
-    return add_template(w, t->after, is_all);
+    return add_template(w, t->after, w->is_all);
 }
 
 /* Returns the index after the last message of a role; 0: there is none. */
@@ -468,7 +464,6 @@ static enum status write_all(struct writer *w, const struct chat_message *messag
                              bool is_prompt)
 {
     const struct chat_template *t = &w->chat->template;
-    const bool is_all = w->chat->loss == CHAT_LOSS_ALL;
     const struct chat_message fallback = {CHAT_ROLE_SYSTEM, t->default_system,
                                           t->default_system != NULL ? strlen(t->default_system)
                                                                     : 0};
@@ -480,7 +475,7 @@ static enum status write_all(struct writer *w, const struct chat_message *messag
         system = NULL;
     const size_t last_user = last_of(messages, n, CHAT_ROLE_USER),
                  last_answer = last_of(messages, n, CHAT_ROLE_ASSISTANT);
-    TRY(add_template(w, t->begin, is_all));
+    TRY(add_template(w, t->begin, w->is_all));
     if (system != NULL && !t->is_system_in_user)
         TRY(write_system(w, system, false));
     for (size_t i = has_system; i < n; i++) {
@@ -496,7 +491,7 @@ static enum status write_all(struct writer *w, const struct chat_message *messag
         TRY(add_template(w, t->assistant, false));
         TRY(add_template(w, t->last, false));
     } else {
-        TRY(add_template(w, t->finish, is_all));
+        TRY(add_template(w, t->finish, w->is_all));
     }
     return flush_run(w);
 }
@@ -508,6 +503,7 @@ enum status chat_write(const struct chat *chat, const struct encode_watch *watch
     struct writer w = {.chat = chat,
                        .watch = watch,
                        .out = out,
+                       .is_all = chat->loss == CHAT_LOSS_ALL && !is_prompt,
                        .first = out->n,
                        .run = {.limit = (size_t)128 << 20}};
     TRY(check_order(chat, messages, n));
@@ -528,10 +524,8 @@ uint32_t chat_turn_end(const struct chat *chat)
 void chat_show(const struct tokenizer *tokenizer, const int32_t *ids, int64_t n, bool has_color,
                struct text *out)
 {
-    const char *const begin = has_color ? "\x1b[32m" : "\xe2\x9f\xa6", *const end =
-                                                                           has_color
-                                                                               ? "\x1b[0m"
-                                                                               : "\xe2\x9f\xa7";
+    const char *const begin = has_color ? "\x1b[32m" : "\xe2\x9f\xa6";
+    const char *const end = has_color ? "\x1b[0m" : "\xe2\x9f\xa7";
     bool was_trained = false;
     for (int64_t i = 0; i <= n; i++) {
         const bool is_trained = i < n && ((uint32_t)ids[i] & CHAT_TRAINED) != 0;
@@ -543,9 +537,8 @@ void chat_show(const struct tokenizer *tokenizer, const int32_t *ids, int64_t n,
         /* Text from a file must not control a terminal. */
         for (size_t k = 0; bytes != NULL && k < bytes_n; k++) {
             const uint8_t c = bytes[k];
-            text_add_bytes(
-                out, c == '\n' || c == '\t' || (c >= 0x20 && c != 0x7f) ? &c : (const uint8_t *)"?",
-                1);
+            const bool is_shown = c == '\n' || c == '\t' || (c >= 0x20 && c != 0x7f);
+            text_add_bytes(out, is_shown ? (const void *)&c : "?", 1);
         }
         was_trained = is_trained;
     }

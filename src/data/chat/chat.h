@@ -51,6 +51,9 @@ struct chat_ids {
     size_t n, cap;
 };
 
+/* chat_reserve_ids — makes room for `more` ids after the ids so far. */
+void chat_reserve_ids(struct chat_ids *out, size_t more);
+
 struct chat;
 /* chat_open — prepares a template for a tokenizer, which is borrowed until chat_close. It owns the
  * template from now on, even if it fails. Fails ST_BAD_SETTING: the tokenizer lacks a special token

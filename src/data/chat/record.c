@@ -229,12 +229,9 @@ static enum status add_tokens(const cJSON *root, struct chat_ids *out)
     TRY(json_get_array(root, "labels", &labels));
     const int n = cJSON_GetArraySize(ids);
     if (n == 0 || n != cJSON_GetArraySize(labels))
-        return FAIL(ST_BAD_DATA, "%d input_ids and %d labels; there must be as many of both", n,
+        return FAIL(ST_BAD_DATA, "%d input_ids and %d labels; each id needs one label", n,
                     cJSON_GetArraySize(labels));
-    if (out->cap - out->n < (size_t)n) {
-        out->cap = 2 * (out->n + (size_t)n);
-        out->ids = memory_resize(out->ids, out->cap, sizeof *out->ids);
-    }
+    chat_reserve_ids(out, (size_t)n);
     const cJSON *id = ids->child, *label = labels->child;
     for (int i = 0; i < n; i++, id = id->next, label = label->next)
         TRY(add_label(out, id, label, i));

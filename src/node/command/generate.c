@@ -169,7 +169,7 @@ static enum status open_model(struct writer *w, struct model_source *source,
 
 /* Loads the model for texts of at most all_tokens tokens, or of its context. */
 static enum status open_decoder(struct writer *w, struct model_source *source,
-                                const struct conf *conf, int64_t all_tokens)
+                                const struct conf *conf, const char *command, int64_t all_tokens)
 {
     const struct model_dims *dims = &source->dims;
     const int64_t window = all_tokens < dims->context ? all_tokens : dims->context;
@@ -179,7 +179,7 @@ static enum status open_decoder(struct writer *w, struct model_source *source,
     struct memory_plan plan;
     TRY(memory_plan_generate(dims, window, device_dtype(conf, dev_is_discrete(w->dev)), &place,
                              &plan));
-    TRY(memory_check_command("generate", &plan, w->dev,
+    TRY(memory_check_command(command, &plan, w->dev,
                              "use a shorter PROMPT, fewer TOKENS or a smaller model"));
     TRY(decoder_open(w->dev, dims, window, device_dtype(conf, dev_is_discrete(w->dev)),
                      &w->decoder));
@@ -206,7 +206,7 @@ static enum status generate_text(struct writer *w, struct model_source *source,
         LOG_WARN("PROMPT has %lld tokens, but the context of the model has %lld: only the last "
                  "%lld count",
                  (long long)w->tokens_n, (long long)context, (long long)context);
-    TRY(open_decoder(w, source, conf, w->tokens_n + more));
+    TRY(open_decoder(w, source, conf, "generate", w->tokens_n + more));
     TRY(print_bytes(prompt, strlen(prompt)));
     return write_tokens(w, conf, more, NO_TOKEN, &draw);
 }
@@ -298,7 +298,7 @@ static enum status run_chat(struct writer *w, struct talk *talk, struct model_so
     TRY(chat_source_open(conf, w->tokenizer,
                          source->ckpt ? ckpt_meta(source->ckpt)->settings_json : NULL,
                          &talk->chat));
-    TRY(open_decoder(w, source, conf, source->dims.context));
+    TRY(open_decoder(w, source, conf, "chat", source->dims.context));
     return prompt[0] != '\0' ? answer_question(w, talk, conf, prompt, strlen(prompt))
                              : answer_lines(w, talk, conf);
 }

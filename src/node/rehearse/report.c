@@ -97,10 +97,11 @@ static void add_head(struct text *t, const struct rehearse_report *r)
 {
     double every_s = (double)r->every_ms / 1000;
     text_add(t, "rehearsal    %d nodes on this machine, SEED=%" PRId64 "\n", r->nodes_n, r->seed);
-    text_add(t,
-             "faults       one every %g s. A published fleet (Llama 3 405B) had one in %.0f days "
-             "on as many\n             nodes of 8 GPUs: here they come %.0f times as often\n",
-             every_s, published_days(r), published_days(r) * DAY_MS / (double)r->every_ms);
+    text_add(
+        t,
+        "faults       one every %g s. A published fleet (Llama 3 405B) had one in %.0f days "
+        "on this\n             number of nodes of 8 GPUs: here they come %.0f times as often\n",
+        every_s, published_days(r), published_days(r) * DAY_MS / (double)r->every_ms);
     if (r->sentinel_every > 0)
         text_add(t, "set          SENTINEL_EVERY=%" PRId64 ", for flip; it was not set\n",
                  r->sentinel_every);

@@ -51,15 +51,22 @@ static const char *shown(const struct tokenizer *tokenizer, const struct chat_id
     return text;
 }
 
-static void expect(const char *family, enum chat_loss loss, const char *line, const char *want)
+static struct chat *open_chat(const struct tokenizer *tokenizer, const char *family,
+                              enum chat_loss loss)
 {
-    struct tokenizer *tokenizer = open_tokenizer();
     struct chat_template template;
-    struct chat_ids ids = {0};
-    enum chat_form form = CHAT_FORM_NONE;
     struct chat *chat;
     assert_int_equal(chat_template_named(family, &template), ST_OK);
     assert_int_equal(chat_open(tokenizer, &template, loss, &chat), ST_OK);
+    return chat;
+}
+
+static void expect(const char *family, enum chat_loss loss, const char *line, const char *want)
+{
+    struct tokenizer *tokenizer = open_tokenizer();
+    struct chat_ids ids = {0};
+    enum chat_form form = CHAT_FORM_NONE;
+    struct chat *chat = open_chat(tokenizer, family, loss);
     if (chat_record(chat, NULL, line, strlen(line), &form, &ids) != ST_OK)
         fail_msg("%s: %s", line, status_message());
     assert_string_equal(shown(tokenizer, &ids), want);
@@ -127,13 +134,10 @@ TEST(test_forms)
 TEST(test_contents)
 {
     struct tokenizer *tokenizer = open_tokenizer();
-    struct chat_template template;
     struct chat_ids ids = {0};
     enum chat_form form = CHAT_FORM_NONE;
-    struct chat *chat;
+    struct chat *chat = open_chat(tokenizer, "chatml", CHAT_LOSS_ASSISTANT);
     const char *line = "{\"prompt\":\"<s>\",\"completion\":\"Zb<|im_end|>\"}";
-    assert_int_equal(chat_template_named("chatml", &template), ST_OK);
-    assert_int_equal(chat_open(tokenizer, &template, CHAT_LOSS_ASSISTANT, &chat), ST_OK);
     assert_int_equal(chat_record(chat, NULL, line, strlen(line), &form, &ids), ST_OK);
     const char *want = USER "<s><|im_end|>\n" ANSWER "{b<|im_end|><|im_end|>}\n";
     assert_string_equal(shown(tokenizer, &ids), want);
@@ -143,6 +147,12 @@ TEST(test_contents)
     assert_int_equal(special, 4); /* two begins, two ends */
     ids.n = 0;
     const struct chat_message question = {CHAT_ROLE_USER, "a", 1};
+    assert_int_equal(chat_write(chat, NULL, &question, 1, true, &ids), ST_OK);
+    assert_string_equal(shown(tokenizer, &ids), USER "a<|im_end|>\n" ANSWER);
+    chat_close(chat);
+    /* A prompt has no marks, whatever the loss counts. */
+    chat = open_chat(tokenizer, "chatml", CHAT_LOSS_ALL);
+    ids.n = 0;
     assert_int_equal(chat_write(chat, NULL, &question, 1, true, &ids), ST_OK);
     assert_string_equal(shown(tokenizer, &ids), USER "a<|im_end|>\n" ANSWER);
     free(ids.ids);
@@ -163,12 +173,9 @@ TEST(test_families)
 static void refuse(const char *family, const char *line, const char *why)
 {
     struct tokenizer *tokenizer = open_tokenizer();
-    struct chat_template template;
     struct chat_ids ids = {0};
     enum chat_form form = CHAT_FORM_NONE;
-    struct chat *chat;
-    assert_int_equal(chat_template_named(family, &template), ST_OK);
-    assert_int_equal(chat_open(tokenizer, &template, CHAT_LOSS_ASSISTANT, &chat), ST_OK);
+    struct chat *chat = open_chat(tokenizer, family, CHAT_LOSS_ASSISTANT);
     assert_int_equal(chat_record(chat, NULL, line, strlen(line), &form, &ids), ST_BAD_DATA);
     if (strstr(status_message(), why) == NULL)
         fail_msg("%s: \"%s\", expected \"%s\"", line, status_message(), why);
@@ -208,7 +215,7 @@ TEST(test_refusals)
            "\"history\" next to instruction");
     refuse("chatml", "{\"messages\":[" TURN("assistant", "a") "," TURN("system", "b") "]}",
            "may only be the first");
-    refuse("chatml", "{\"input_ids\":[1],\"labels\":[]}", "as many of both");
+    refuse("chatml", "{\"input_ids\":[1],\"labels\":[]}", "each id needs one label");
     refuse("chatml", "{\"input_ids\":[1,2],\"labels\":[2,-100]}", "not shifted");
     refuse("chatml", "{\"input_ids\":[-1],\"labels\":[-1]}", "input_ids");
     refuse("chatml", "{\"prompt\":1,\"completion\":\"a\"}", "\"prompt\" is not a text");
@@ -221,9 +228,7 @@ TEST(test_one_form)
     struct chat_template template;
     struct chat_ids ids = {0};
     enum chat_form form = CHAT_FORM_PROMPT;
-    struct chat *chat;
-    assert_int_equal(chat_template_named("chatml", &template), ST_OK);
-    assert_int_equal(chat_open(tokenizer, &template, CHAT_LOSS_ASSISTANT, &chat), ST_OK);
+    struct chat *chat = open_chat(tokenizer, "chatml", CHAT_LOSS_ASSISTANT);
     assert_int_equal(chat_record(chat, NULL, TWO, strlen(TWO), &form, &ids), ST_BAD_DATA);
     assert_non_null(strstr(status_message(), "messages among records with prompt"));
     chat_close(chat);

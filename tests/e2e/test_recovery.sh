@@ -50,12 +50,14 @@ for workers in 1 2; do
     ok "and the message says why" says "lower LR, or check the data; the same failure came again at the same step after a restart; it follows from the weights, the data and the settings"
 done
 if [ -z "${SAN:-}" ]; then
-    begin $endless MAX_RESTARTS=9
-    for i in 1 2 3 4; do # while it loads, but for those that come too late
-        has_next() { is_gone "$pid" || { has_worker && [ "$worker" != "${last:-}" ]; }; }
-        wait_for 20 has_next
-        is_gone "$pid" || { last=$worker && kill -SEGV "$worker"; }
-    done
+    begin $endless MAX_RESTARTS=99
+    # Kills each next worker at once. One that is late, after some steps, is a new failure: the loop goes on until two were in time.
+    crashes_again() {
+        ! is_gone "$pid" || return 0
+        has_worker && [ "$worker" != "${last:-}" ] && last=$worker && kill -SEGV "$worker"
+        return 1
+    }
+    wait_for 120 crashes_again || kill "$pid"
     finish
     ok "a crash that comes again at the same step: 70" is $rc 70
     ok "and the message says so" says "the same failure came again at the same step"

@@ -1,5 +1,5 @@
 /* copy_2d — copies words of 16 bytes if addresses, strides and rows are multiples of 16 bytes, else
- * of the largest size that divides them (copy_2d.h). */
+ * of the largest size that divides them; with a factor one element after the other (copy_2d.h). */
 #include "kernels/stride.cuh"
 
 constexpr int THREADS = 256;
@@ -9,13 +9,20 @@ struct copy_args {
     int64_t rows, columns, y_stride, x_stride;
 };
 
-template <typename Word>
-__global__ void __launch_bounds__(THREADS) copy_2d_words(Word *y, const Word *x, struct copy_args a)
+/* T: what is moved; a number if IS_SCALED. */
+template <typename T, bool IS_SCALED>
+__global__ void __launch_bounds__(THREADS)
+    copy_2d_each(T *y, const T *x, struct copy_args a, float scale)
 {
     int64_t row = thread_first() / a.columns, column = thread_first() % a.columns;
     const int64_t rows = thread_step() / a.columns, columns = thread_step() % a.columns;
     while (row < a.rows) {
-        y[row * a.y_stride + column] = x[row * a.x_stride + column];
+        T *to = y + row * a.y_stride + column;
+        const T *from = x + row * a.x_stride + column;
+        if constexpr (IS_SCALED)
+            *to = from_float<T>(scale * to_float(*from));
+        else
+            *to = *from;
         row += rows;
         column += columns;
         if (column >= a.columns) {
@@ -39,8 +46,17 @@ template <typename Word> static int copy_words(const struct cuda *cuda, const st
     const int64_t bytes = (int64_t)dtype_bytes(a->x.dtype), word = (int64_t)sizeof(Word);
     const struct copy_args args = {a->rows, a->columns * bytes / word, a->y_stride * bytes / word,
                                    a->x_stride * bytes / word};
-    return cuda_launch(copy_2d_words<Word>, cuda_blocks(cuda, args.rows * args.columns, THREADS),
-                       THREADS, 0, cuda->stream, (Word *)a->y.data, (const Word *)a->x.data, args);
+    return cuda_launch(copy_2d_each<Word, false>,
+                       cuda_blocks(cuda, args.rows * args.columns, THREADS), THREADS, 0,
+                       cuda->stream, (Word *)a->y.data, (const Word *)a->x.data, args, 0.0f);
+}
+
+template <typename T> static int scale_rows(const struct cuda *cuda, const struct copy_2d *a)
+{
+    const struct copy_args args = {a->rows, a->columns, a->y_stride, a->x_stride};
+    return cuda_launch(copy_2d_each<T, true>, cuda_blocks(cuda, a->rows * a->columns, THREADS),
+                       THREADS, 0, cuda->stream, (T *)a->y.data, (const T *)a->x.data, args,
+                       a->scale);
 }
 
 extern "C" int copy_2d_cuda(const struct cuda *cuda, const struct copy_2d *a)
@@ -50,6 +66,12 @@ extern "C" int copy_2d_cuda(const struct cuda *cuda, const struct copy_2d *a)
         return 0;
     if (a->y.dtype != a->x.dtype)
         return CUDA_REFUSAL_DTYPE;
+    if (a->scale != 0 && a->x.dtype == DTYPE_F32)
+        return scale_rows<float>(cuda, a);
+    if (a->scale != 0 && a->x.dtype == DTYPE_BF16)
+        return scale_rows<bf16>(cuda, a);
+    if (a->scale != 0)
+        return a->x.dtype == DTYPE_F16 ? scale_rows<f16>(cuda, a) : CUDA_REFUSAL_DTYPE;
     if (is_whole(a, bytes, sizeof(uint4)))
         return copy_words<uint4>(cuda, a);
     if (is_whole(a, bytes, sizeof(uint32_t)))

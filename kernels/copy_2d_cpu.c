@@ -22,9 +22,10 @@ static void copy_2d_range(void *arg, int range_i, int thread_i)
             end = cpu_range_end(a->rows, rows, range_i / across);
     int64_t column = range_i % across * range_columns(a),
             columns_end = cpu_range_end(a->columns, range_columns(a), range_i % across);
-    copy_2d_plain(NULL, &(struct copy_2d){tensor_at(a->y, row * a->y_stride + column),
-                                          tensor_at(a->x, row * a->x_stride + column), end - row,
-                                          columns_end - column, a->y_stride, a->x_stride});
+    copy_2d_plain(NULL,
+                  &(struct copy_2d){tensor_at(a->y, row * a->y_stride + column),
+                                    tensor_at(a->x, row * a->x_stride + column), end - row,
+                                    columns_end - column, a->y_stride, a->x_stride, a->scale});
 }
 
 void CPU_FN(copy_2d)(const struct cpu *cpu, const struct copy_2d *a)

@@ -51,11 +51,11 @@ static void matmul_fwd_finish(const struct matmul_fwd *a, int64_t row, int64_t c
         u = ((float *)a->pre.data)[at] = (float)u;
     if (a->act == MATMUL_ACT_GELU)
         u = matmul_gelu(u);
-    float *y = (float *)a->y.data + row * (a->y_stride ? a->y_stride : a->out) + col;
+    int64_t to = row * (a->y_stride ? a->y_stride : a->out) + col;
     if (a->residual.data)
-        u = (double)((const float *)a->residual.data)[at] +
+        u = (double)((const float *)a->residual.data)[to] +
             (double)dropout_factor(&a->dropout, at) * u;
-    *y = (float)u;
+    ((float *)a->y.data)[to] = (float)u;
 }
 
 void matmul_fwd_plain(const struct cpu *cpu, const struct matmul_fwd *a)

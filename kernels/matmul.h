@@ -20,7 +20,7 @@ enum matmul_act { MATMUL_ACT_NONE, MATMUL_ACT_GELU };
  * out  y (N,O)  row stride y_stride elements (0: O); must not overlap x or w; may be residual
  *      pre (N,O)  u, kept for GELU's backward; act reads the kept u. NULL: not kept (act GELU only)
  * in   x (N,I) · w in `layout` · b (O) or NULL
- *      residual (N,O)  or NULL (act NONE only)
+ *      residual (N,O)  row stride y_stride; or NULL (act NONE only)
  * Needs any sizes ≥ 1. GELU is the tanh form: 0.5u(1+tanh(√(2/π)(u+0.044715u³))) (Hendrycks, Gimpel
  * 2016). Tolerance to plain: nmse 1e-12. */
 struct matmul_fwd {

@@ -45,8 +45,8 @@ static inline void matmul_fwd_bare_row(float *y, const float *b, const float *su
 static inline void matmul_fwd_row(const struct matmul_fwd *a, const float *sums, int64_t row,
                                   int64_t col, int cols)
 {
-    int64_t at = row * a->out + col;
-    float *y = (float *)a->y.data + row * (a->y_stride ? a->y_stride : a->out) + col;
+    int64_t at = row * a->out + col, to = row * (a->y_stride ? a->y_stride : a->out) + col;
+    float *y = (float *)a->y.data + to;
     const float *b = a->b.data, *residual = a->residual.data;
     float scale[GEMV_COLS], *pre = a->pre.data;
     bool drop = residual && a->dropout.p > 0.0f;
@@ -64,7 +64,7 @@ static inline void matmul_fwd_row(const struct matmul_fwd *a, const float *sums,
         if (drop)
             u *= matmul_load(scale + j, n);
         if (residual)
-            u += matmul_load(residual + at + j, n);
+            u += matmul_load(residual + to + j, n);
         matmul_store(y + j, n, u);
     }
 }
@@ -129,7 +129,8 @@ void CPU_FN(matmul_fwd)(const struct cpu *cpu, const struct matmul_fwd *a)
                      .finish = matmul_fwd_finish,
                      .op = a};
     g.lines[0] = (struct gemm_lines){a->y.data, 4 * (a->y_stride ? a->y_stride : a->out)};
-    g.lines[1] = (struct gemm_lines){a->pre.data ? a->pre.data : a->residual.data, 4 * a->out};
+    g.lines[1] = a->pre.data ? (struct gemm_lines){a->pre.data, 4 * a->out}
+                             : (struct gemm_lines){a->residual.data, g.lines[0].step};
     gemm_run(cpu, &g);
 }
 

@@ -10,7 +10,7 @@
 /* C (M,N) = finish(A (M,K) · B (K,N)). A tensor with data NULL is left out. */
 struct finish {
     struct tensor c, bias, pre, residual, gelu_of;
-    int64_t c_stride; /* stride of c; the others are dense, N apart */
+    int64_t c_stride; /* stride of c and residual; the others are dense, N apart */
     int m, n, k;
     bool has_gelu;   /* c = gelu(u) */
     bool accumulate; /* c += u */
@@ -26,7 +26,7 @@ static inline bool finish_pairs(const struct tensor t, int64_t stride)
 static inline void finish_look(struct finish *f)
 {
     f->is_even = f->n % 2 == 0 && finish_pairs(f->c, f->c_stride) && finish_pairs(f->bias, 0) &&
-                 finish_pairs(f->pre, f->n) && finish_pairs(f->residual, f->n) &&
+                 finish_pairs(f->pre, f->n) && finish_pairs(f->residual, f->c_stride) &&
                  finish_pairs(f->gelu_of, f->n);
 }
 static inline bool finish_is_float(struct tensor t)
@@ -118,7 +118,7 @@ __device__ static inline void finish_pair(const struct finish &f, int row, int c
     if (f.residual.data) {
         float keep[2];
         drop_factors(keep, f.drop, (uint64_t)at);
-        finish_get(x, f.residual, at, n, f.is_even);
+        finish_get(x, f.residual, to, n, f.is_even);
         u[0] = x[0] + (keep[0] == 0 ? 0 : keep[0] * u[0]);
         u[1] = x[1] + (keep[1] == 0 ? 0 : keep[1] * u[1]);
     }

@@ -563,9 +563,10 @@ enum status dev_check_combine(const struct combine *a, bool accepts_halves)
 
 enum status dev_check_copy_2d(const struct copy_2d *a, bool accepts_halves)
 {
-    (void)accepts_halves; /* bytes are copied */
     const char *op = "copy_2d";
     TRY(check_size(op, "dtype", (int64_t)a->x.dtype, 0, DTYPE_N - 1));
+    if (a->scale != 0) /* else bytes are copied */
+        HAS_FLOAT(x);
     TRY(check_tensor(op, "y", &a->y, a->x.dtype));
     TRY(check_tensor(op, "x", &a->x, a->x.dtype));
     MIN(rows, 0);

@@ -17,6 +17,7 @@
 /* Bounds of the cap: below, logits are practically equal; above, no logit reaches it. */
 #define LOGIT_CAP_LEAST 0.1
 #define LOGIT_CAP_MOST 1e6
+#define ADAPTER_ALPHA_MOST 1e6
 
 int64_t model_kv_heads(const struct model_dims *dims)
 {
@@ -205,6 +206,23 @@ static enum status check_gpt2(const struct model_dims *dims)
     return ST_OK;
 }
 
+/* check_adapter — checks the numbers of an adapter. The condition on alpha is negated, so that a
+ * NaN is refused. */
+static enum status check_adapter(const struct model_dims *dims)
+{
+    const struct model_adapter *a = &dims->adapter;
+    if (a->r < 0 || a->r > MODEL_ADAPTER_RANK_MAX)
+        return FAIL(ST_BAD_SETTING, "LORA=%lld is outside 0 … %d; set it within", (long long)a->r,
+                    MODEL_ADAPTER_RANK_MAX);
+    if (a->r > 0 && !(a->alpha > 0 && a->alpha <= ADAPTER_ALPHA_MOST))
+        return FAIL(ST_BAD_SETTING, "LORA_ALPHA=%g is not above 0 and at most %g; set it within",
+                    a->alpha, ADAPTER_ALPHA_MOST);
+    if (a->r > 0 && dims->task == MODEL_TASK_QA)
+        return FAIL(ST_BAD_SETTING, "LORA trains no head, and TASK=qa begins with a new one; use "
+                                    "TASK=chat or lm, or LORA=0");
+    return ST_OK;
+}
+
 enum status model_check(const struct model_dims *dims)
 {
     const struct transformer_arch *arch = transformer_arch(dims->arch);
@@ -219,6 +237,7 @@ enum status model_check(const struct model_dims *dims)
                     "KV_HEADS=%lld does not divide HEADS=%lld; choose a number that does",
                     (long long)model_kv_heads(dims), (long long)dims->heads);
     TRY(check_rope(dims));
+    TRY(check_adapter(dims));
     if (dims->task == MODEL_TASK_QA && !arch->has_qa)
         return FAIL(
             ST_BAD_SETTING,
@@ -231,6 +250,12 @@ enum status model_check(const struct model_dims *dims)
 const struct model_ops *model_ops(const struct model_dims *dims)
 {
     return dims->task == MODEL_TASK_QA ? &transformer_qa_ops : &transformer_lm_ops;
+}
+
+enum status model_describe_trained(const struct model_dims *dims, struct param_table *out)
+{
+    const struct model_ops *ops = model_ops(dims);
+    return dims->adapter.r > 0 ? ops->describe_adapter(dims, out) : ops->describe(dims, out);
 }
 
 enum model_recompute model_recompute_of(struct model_recomputed what, int64_t layer)

@@ -106,6 +106,19 @@ struct model_marks {
     int64_t eos[MODEL_EOS_MAX]; /* the first is the usual one */
 };
 
+/* LoRA (Hu et al. 2021): an adapter of the linear layers of the blocks. A layer computes
+ * W·x + (alpha/r)·B·(A·x); A (r,I) and B (O,r) train, and all else is frozen. */
+enum model_targets { MODEL_TARGETS_ALL, MODEL_TARGETS_ATTENTION, MODEL_TARGETS_MLP };
+#define MODEL_SHA256_MAX 65
+struct model_adapter {
+    int64_t r; /* the inner dimension; 0: no adapter, and the rest is not read */
+    double alpha;
+    enum model_targets targets; /* the layers that have one: of attention, of the MLP, or all */
+    /* the SHA-256 of the model's weights (train/weights/load.h), in hexadecimal; "": unknown */
+    char base_sha256[MODEL_SHA256_MAX];
+};
+#define MODEL_ADAPTER_RANK_MAX 1024
+
 /* The shard of a model that the dimensions describe (model_shard_dims). All zero: the whole
  * model. */
 #define MODEL_CHUNKS_MAX 8
@@ -133,6 +146,7 @@ struct model_dims {
     double norm_eps;
     struct model_features features;
     struct model_marks marks;
+    struct model_adapter adapter;
     struct model_shard shard;
 };
 
@@ -236,7 +250,13 @@ struct pass {
 
     struct tensor params, grads;          /* memory from which the tables' offsets count */
     const struct param_table *grad_table; /* offsets of gradients; NULL: the offsets of `table` */
-    struct model_acts *acts;              /* from model_plan */
+    /* The parameters of the adapter, if the dimensions have one. Gradients are the adapter's
+     * then. */
+    struct {
+        const struct param_table *table;
+        struct tensor params;
+    } adapter;
+    struct model_acts *acts;                   /* from model_plan */
     const struct model_axis *tensor, *context; /* one rank: model_axis_self */
 
     /* number of earlier tokens in the KV cache (model_plan_kv_cache); > 0: b = t = 1 */
@@ -267,6 +287,7 @@ struct pass {
 /* The functions of a task. Work is submitted to p->stream; nothing waits for it. Units as in
  * param.h.
  *   describe         lists the parameters; the caller frees the table
+ *   describe_adapter lists the parameters of the adapter, in the same units; the same
  *   embed, block     forward and backward of one unit; backward adds to or writes gradients. In a
  *                    shard without the embedding, embed_fwd computes the data that all blocks
  *                    share, and embed_bwd is for a tied head: it adds to the gradient of the
@@ -276,6 +297,7 @@ struct pass {
  *                    Rows are counted in whole samples. */
 struct model_ops {
     enum status (*describe)(const struct model_dims *dims, struct param_table *out);
+    enum status (*describe_adapter)(const struct model_dims *dims, struct param_table *out);
     enum status (*embed_fwd)(const struct pass *p);
     enum status (*embed_bwd)(const struct pass *p);
     enum status (*block_fwd)(const struct pass *p, int block);
@@ -285,6 +307,10 @@ struct model_ops {
 };
 /* model_ops — returns the functions of the model's task. */
 const struct model_ops *model_ops(const struct model_dims *dims);
+
+/* model_describe_trained — lists the parameters that training changes: the adapter's, or, without
+ * one, the model's. */
+enum status model_describe_trained(const struct model_dims *dims, struct param_table *out);
 
 /* The rows (N,C) of a shard of a model at its borders, in the plan's dtype. */
 
@@ -298,7 +324,8 @@ struct tensor model_shard_output(const struct pass *p);
 struct tensor model_shard_grad(const struct pass *p);
 
 /* model_flops_per_token — returns the operations of forward and backward at T = t: matrix products
- * only, causal attention counted as half, recomputation not counted. */
+ * only, causal attention counted as half, recomputation not counted. With an adapter no gradients
+ * of the model's matrices are computed. */
 double model_flops_per_token(const struct model_dims *dims, int64_t t);
 
 /* model_plan — allocates activations and scratch for passes of up to (b, t), with struct pass's t

@@ -210,16 +210,40 @@ int64_t param_run(const struct param *p, int64_t first, int64_t *whole_first)
     return s.n - first % s.n;
 }
 
-/* fill_run — draws the normal numbers of elements [first, first + n) of a whole tensor. */
-static void fill_run(uint64_t seed, uint64_t stream, double std, int64_t first, int64_t n,
+/* Draws four numbers that are uniform in (-1, 1). */
+static void draw_uniforms(uint64_t seed, uint64_t stream, uint64_t block, double z[4])
+{
+    struct rand4 r = rand_philox(seed, stream, block);
+    for (int i = 0; i < 4; i++)
+        z[i] = (r.v[i] + 0.5) * 0x1p-31 - 1;
+}
+
+/* How the values of a tensor are drawn: numbers of a distribution times a factor. */
+struct draw {
+    void (*four)(uint64_t seed, uint64_t stream, uint64_t block, double z[4]);
+    double scale;
+};
+
+static struct draw draw_of(const struct param_table *t, const struct param *p)
+{
+    if (p->init == PARAM_INIT_UNIFORM)
+        return (struct draw){
+            draw_uniforms,
+            1 / sqrt((double)(p->cut.whole > 0 && p->split_dim == 1 ? p->cut.whole : p->dim[1]))};
+    return (struct draw){
+        draw_normals, p->init == PARAM_INIT_RESIDUAL ? INIT_STD / sqrt(2.0 * t->layers) : INIT_STD};
+}
+
+/* fill_run — draws elements [first, first + n) of a whole tensor. */
+static void fill_run(uint64_t seed, uint64_t stream, struct draw draw, int64_t first, int64_t n,
                      float *out)
 {
     double z[4];
     for (int64_t i = 0; i < n; i++) {
         uint64_t index = (uint64_t)(first + i);
         if (i == 0 || index % 4 == 0)
-            draw_normals(seed, stream, index / 4, z);
-        out[i] = (float)(std * z[index % 4]);
+            draw.four(seed, stream, index / 4, z);
+        out[i] = (float)(draw.scale * z[index % 4]);
     }
 }
 
@@ -235,11 +259,11 @@ void param_fill(const struct param_table *t, int param, uint64_t seed, int64_t f
             out[i] = p->init == PARAM_INIT_ONE;
         return;
     }
-    double std = p->init == PARAM_INIT_RESIDUAL ? INIT_STD / sqrt(2.0 * t->layers) : INIT_STD;
     for (int64_t done = 0, run; done < n; done += run) {
         int64_t whole_first;
         run = param_run(p, first + done, &whole_first);
         run = run < n - done ? run : n - done;
-        fill_run(seed, RAND_STREAM(INIT, p->whole_param), std, whole_first, run, out + done);
+        fill_run(seed, RAND_STREAM(INIT, p->whole_param), draw_of(t, p), whole_first, run,
+                 out + done);
     }
 }

@@ -20,8 +20,15 @@
 #define PARAM_NAME_MAX 64
 #define PARAM_ALIGN 16 /* elements */
 
-/* NORMAL: N(0, 0.02); RESIDUAL: N(0, 0.02/√(2·LAYERS)) */
-enum param_init { PARAM_INIT_NORMAL, PARAM_INIT_RESIDUAL, PARAM_INIT_ZERO, PARAM_INIT_ONE };
+/* NORMAL: N(0, 0.02); RESIDUAL: N(0, 0.02/√(2·LAYERS)); UNIFORM: within ±1/√n, n elements of the
+ * second dimension in the whole model */
+enum param_init {
+    PARAM_INIT_NORMAL,
+    PARAM_INIT_RESIDUAL,
+    PARAM_INIT_UNIFORM,
+    PARAM_INIT_ZERO,
+    PARAM_INIT_ONE
+};
 
 /* The elements of the whole model's tensor that a tensor holds. In the whole tensor the dimension
  * param.split_dim has `whole` elements in `groups` equal groups; this tensor holds the elements
@@ -131,7 +138,7 @@ int64_t param_end(const struct param_table *t, int param);
  * matrix nor to its padding. */
 int64_t param_rest(const struct param_table *t, int64_t first, int64_t end);
 
-/* param_find — for tests: returns the parameter with a name; NULL: none. */
+/* param_find — returns the parameter with a name; NULL: none. */
 const struct param *param_find(const struct param_table *t, const char *name);
 
 #endif

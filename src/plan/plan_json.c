@@ -121,6 +121,13 @@ enum status plan_json_write(const struct plan_report *r, struct text *out)
         json_add_number(root, "mfu", e->mfu);
         add_total(r, root);
     }
+    if (r->whole) {
+        cJSON *whole = add_object(root, "all_weights");
+        cJSON_AddBoolToObject(whole, "fits", r->whole->fits);
+        json_add_i64(whole, "need_bytes", r->whole->memory.need_bytes);
+        if (r->whole->fits)
+            json_add_number(whole, "step_ms", r->whole->step_ms);
+    }
     if (r->search || r->advice)
         add_found(r->search ? r->search : &r->advice->search, "fastest", root);
     if (r->advice) {

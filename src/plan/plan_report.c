@@ -33,6 +33,8 @@ static void add_settings(const struct plan_job *job, struct text *out)
     text_add(out, " SHARD=%s RECOMPUTE=%s BATCH_SIZE=%lld GLOBAL_BATCH=%lld",
              shard_words[s->store.shard], model_recompute_text(s->recompute, word, sizeof word),
              (long long)s->batch_samples, (long long)s->global_samples);
+    if (s->dims.adapter.r > 0)
+        text_add(out, " LORA=%lld", (long long)s->dims.adapter.r);
 }
 
 /* ---- head ---- */
@@ -203,6 +205,22 @@ static void add_time(const struct plan_report *r, struct text *out)
                  text_format_ms(time, sizeof time, t->comm_hidden_ms));
 }
 
+/* Adds what the job would need if all weights trained. */
+static void add_whole(const struct plan_report *r, struct text *out)
+{
+    const struct plan_whole *whole = r->whole;
+    char need[32], time[32];
+    text_add(out, "\nAll weights instead of an adapter (LORA=0)\n  %s needs %s",
+             r->job->cluster->is_gpu ? "the fullest GPU" : "a node",
+             text_format_bytes(need, sizeof need, (double)whole->memory.need_bytes));
+    if (!whole->fits)
+        text_add(out, ", which does not fit\n");
+    else
+        text_add(out, ", a step %s: %.2f times as long\n",
+                 text_format_ms(time, sizeof time, whole->step_ms),
+                 whole->step_ms / r->estimate->time.step_ms);
+}
+
 /* Adds the total of TOKENS or STEPS; of a billion tokens if neither is set. */
 static void add_total(const struct plan_report *r, struct text *out)
 {
@@ -347,6 +365,8 @@ void plan_report_text(const struct plan_report *r, struct text *out)
              text_format_count(each, sizeof each, e->tokens_per_second / r->job->at.ranks),
              device_word(r->job), 100 * e->mfu);
     add_total(r, out);
+    if (r->whole)
+        add_whole(r, out);
     if (r->search)
         add_search(r, out);
     if (r->advice && !r->search)

@@ -5,6 +5,13 @@
 
 #include "plan/plan_search.h"
 
+/* The same job without its adapter: all weights train. */
+struct plan_whole {
+    struct plan_memory memory;
+    bool fits;
+    double step_ms; /* 0: it does not fit */
+};
+
 /* The input of a report. estimate, advice, search NULL: unknown, or not requested. */
 struct plan_report {
     const struct plan_job *job;
@@ -12,6 +19,7 @@ struct plan_report {
     const struct plan_estimate *estimate;
     const struct plan_advice *advice;
     const struct plan_search *search; /* MESH=auto: job is the first result of it */
+    const struct plan_whole *whole;   /* NULL: the job has no adapter */
     double tokens;                    /* tokens to train on; 0: unknown */
 };
 

@@ -404,10 +404,10 @@ TEST(copies)
     EACH_DTYPE(t)
     {
         struct run r = run_begin("copy_2d");
-        struct copy_2d a = {OUT("y", n * c, *t), CACHED("x", n * wide, *t), n, c, c, wide};
+        struct copy_2d a = {OUT("y", n * c, *t), CACHED("x", n * wide, *t), n, c, c, wide, 0};
         RUN_END(copy_2d, a);
         r = run_begin("copy_2d");
-        struct copy_2d b = {CACHED("y", n * wide, *t), IN("x", n * c, *t), n, c, wide, c};
+        struct copy_2d b = {CACHED("y", n * wide, *t), IN("x", n * c, *t), n, c, wide, c, 0};
         RUN_END(copy_2d, b);
     }
 }

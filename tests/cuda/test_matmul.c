@@ -52,12 +52,12 @@ static void check_fwd(const struct shape *x, int with)
     if (with == 3)
         a.pre = ct_tensor(n, x->dtype, NULL);
     if (with == 4)
-        a.residual = random_tensor(n, x->dtype, 4), a.dropout = kt_dropout(0.25f);
+        a.residual = random_tensor(all, x->dtype, 4), a.dropout = kt_dropout(0.25f);
     struct matmul_fwd plain = a;
     float *xs = ct_floats(a.x, x->n * x->in), *ws = ct_floats(a.w, x->in * x->out),
           *ys = ct_floats(a.y, all);
     float *bs = ct_floats(a.b, a.b.data ? x->out : 0), *pre = ct_random(n, 0, 1),
-          *rs = ct_floats(a.residual, a.residual.data ? n : 0);
+          *rs = ct_floats(a.residual, a.residual.data ? all : 0);
     plain.x = kt_f32(xs), plain.w = kt_f32(ws), plain.y = kt_f32(ys);
     plain.b = kt_f32(a.b.data ? bs : NULL), plain.pre = kt_f32(a.pre.data ? pre : NULL);
     plain.residual = kt_f32(a.residual.data ? rs : NULL);
@@ -68,7 +68,7 @@ static void check_fwd(const struct shape *x, int with)
     if (a.pre.data)
         ct_near("pre", a.pre, pre, n, limit(x, x->dtype));
     ct_free(a.x, x->n * x->in), ct_free(a.w, x->in * x->out), ct_free(a.y, all);
-    ct_free(a.b, x->out), ct_free(a.pre, n), ct_free(a.residual, n);
+    ct_free(a.b, x->out), ct_free(a.pre, n), ct_free(a.residual, all);
     free(xs), free(ws), free(ys), free(bs), free(pre), free(rs);
     ct_cuda_free(&cuda);
 }

@@ -69,7 +69,7 @@ static struct blas_form forward_form(bool is_tf32, const struct matmul_fwd *a, s
     struct operand w = {a->w, is_io ? a->out : a->in, !is_io}, x = {a->x, a->in, false},
                    d = {y, y_ld, false}, c = d;
     if (a->residual.data)
-        c = (struct operand){a->residual, a->out, false};
+        c = (struct operand){a->residual, y_ld, false};
     struct blas_form form = {.call = call_of(is_tf32, a->out, a->n, a->in, w, x, c, d)};
     form.call.beta = a->residual.data ? 1 : 0;
     if (a->b.data)

@@ -146,8 +146,17 @@ enum status store_dry_open(const struct store_config *config, const struct store
         store_close(s);
         return st;
     }
+    if (config->frozen) {
+        const struct store_config frozen = store_frozen_config(config);
+        st = store_dry_open(&frozen, dry, rank, ranks, is_discrete, has_groups, &s->frozen);
+        if (st != ST_OK) {
+            store_close(s);
+            return st;
+        }
+    }
     store_new_lists(s);
-    s->params = s->grads = s->grads_own = dev_dry_tensor(DTYPE_F32);
+    s->params = dev_dry_tensor(s->params_dtype);
+    s->grads = s->grads_own = dev_dry_tensor(DTYPE_F32);
     s->moment[0] = s->moment[1] = dev_dry_tensor(DTYPE_F32);
     s->compute_copy = dev_dry_tensor(config->settings.dtype);
     s->grads_rounded = dev_dry_tensor(DTYPE_BF16);

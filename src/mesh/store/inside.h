@@ -131,6 +131,8 @@ struct store_bucket {
 
 struct store {
     struct store_config c;
+    enum dtype params_dtype; /* f32; of frozen parameters settings.dtype */
+    struct store *frozen;    /* store of c.frozen, or NULL */
     struct layout layout;
     bool is_discrete; /* the device's memory is not the host's */
     bool is_alone;    /* one rank in c.comm */
@@ -143,7 +145,7 @@ struct store {
     struct comm *within; /* the comm of the ranks that share a layout */
     struct comm *across; /* HYBRID: the comm of the ranks that hold the same part; else NULL */
     struct store_policy policy;
-    struct tensor params;       /* masters, f32 */
+    struct tensor params;       /* masters, of params_dtype */
     struct tensor compute_copy; /* the same as `params` if passes read the masters themselves */
     struct tensor grads;        /* gradients as passes write them */
     struct tensor grads_own;    /* grads BUFFER: reduced gradients of the local shard */
@@ -224,11 +226,13 @@ static inline bool store_is_hybrid(const struct store *s)
 /* store_has_copy — returns true if the compute copy has memory of its own. */
 static inline bool store_has_copy(const struct store *s)
 {
-    return s->policy.params == STORE_BUFFER || s->c.settings.dtype != DTYPE_F32;
+    return s->policy.params == STORE_BUFFER || s->c.settings.dtype != s->params_dtype;
 }
 
 /* Life and calls (store.c). */
 
+/* store_frozen_config — returns the config of the store of frozen parameters. */
+struct store_config store_frozen_config(const struct store_config *config);
 /* store_set_place — computes the layout and the policy of rank `rank` of `ranks`. */
 enum status store_set_place(struct store *s, int rank, int ranks, bool is_discrete);
 /* store_new_lists — allocates the lists of buckets and tensors in host memory. */

@@ -36,7 +36,7 @@ struct store_policy store_memory_policy(const struct store_config *c, int ranks)
     if (c->accumulates) /* every micro-batch adds to all gradients */
         policy.grads = STORE_WHOLE;
     /* if passes read a copy, masters are needed for the update only */
-    if (c->settings.dtype != DTYPE_F32)
+    if (c->settings.dtype != DTYPE_F32 && !c->is_frozen)
         policy.masters = policy.moments;
     return policy;
 }
@@ -112,7 +112,8 @@ struct store_memory store_memory_plan(const struct store *s)
     const struct store_config *c = &s->c;
     const struct store_policy *p = &s->policy;
     const int64_t each = (int64_t)sizeof(float);
-    struct store_memory m = {.params = elems_of(s, p->masters) * each};
+    struct store_memory m = {.params =
+                                 elems_of(s, p->masters) * (int64_t)dtype_bytes(s->params_dtype)};
     if (store_has_copy(s))
         m.unsharded = elems_of(s, p->params) * (int64_t)dtype_bytes(c->settings.dtype);
     if (c->has_grads) {
@@ -138,7 +139,7 @@ struct store_memory store_memory(const struct store *s) { return s->allocated; }
 int64_t store_memory_bytes(const struct store *s)
 {
     const struct store_memory *m = &s->allocated;
-    return m->params + m->grads + m->moments + m->unsharded + m->residuals;
+    return m->params + m->grads + m->moments + m->unsharded + m->residuals + m->frozen;
 }
 
 /* ---- groups ---- */
@@ -244,8 +245,9 @@ static enum status allocate_grads(struct store *s)
  * copy. */
 static enum status allocate_params(struct store *s)
 {
-    bool is_gathered = s->policy.moments == STORE_SHARD, is_f32 = s->c.settings.dtype == DTYPE_F32;
-    TRY(allocate_tensor(s, elems_of(s, s->policy.masters), DTYPE_F32, is_gathered && is_f32,
+    bool is_gathered = s->policy.moments == STORE_SHARD,
+         is_sent = s->c.settings.dtype == s->params_dtype;
+    TRY(allocate_tensor(s, elems_of(s, s->policy.masters), s->params_dtype, is_gathered && is_sent,
                         &s->params));
     s->compute_copy = s->params;
     if (!store_has_copy(s))
@@ -261,7 +263,7 @@ static void log_sparse(const struct store *s)
     int64_t rows = sparse_embed_rows_most(wte->dim[0], s->c.pass_tokens);
     char all[32], whole[32];
     const char *why;
-    if (comm_place(s->c.world)->rank > 0 || s->is_alone || !s->c.has_grads)
+    if (comm_place(s->c.world)->rank > 0 || s->is_alone || !s->c.has_grads || wte->unit > 0)
         return;
     (void)store_memory_uses_sparse(s, &why);
     text_format_bytes(all, sizeof all,
@@ -295,7 +297,7 @@ enum status store_memory_alloc(struct store *s)
     if (s->c.has_grads)
         TRY(allocate_grads(s));
     /* the memory of norms is not counted */
-    int64_t bytes = s->allocated.residuals, planned = store_memory_bytes(s);
+    int64_t bytes = s->allocated.residuals + s->allocated.frozen, planned = store_memory_bytes(s);
     for (int i = 0; i < s->memory_n; i++)
         if (s->memory[i].data != s->norms.data && s->memory[i].data != s->blocks.sums.data)
             bytes += (int64_t)s->memory[i].bytes;

@@ -91,7 +91,7 @@ static enum status begin_gather(struct store *s, int bucket)
         TRY(store_params_drain(s, i));
         s->bucket[i].is_current = false;
     }
-    if (all.dtype != DTYPE_F32) {
+    if (all.dtype != own.dtype) {
         own = tensor_at(all, l->own.first);
         if (!p->is_copy_updated)
             TRY(store_cast(s, own, store_params_shard(s, bucket), l->own.elems));

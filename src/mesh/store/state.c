@@ -2,9 +2,13 @@
  * (store/state.h). */
 #include "mesh/store/state.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/memory.h"
+#include "kernels/bf16.h"
+#include "kernels/f16.h"
 #include "mesh/store/inside.h"
 
 #define RUN_ELEMS ((int64_t)1 << 20) /* most elements of a message */
@@ -47,11 +51,26 @@ bool store_holds(const struct store *s, int array, int64_t first, int64_t n)
     return false;
 }
 
+/* set_rounded — writes numbers that are kept in 16 bits. */
+static enum status set_rounded(struct store *s, struct tensor to, int64_t n, const float *values)
+{
+    uint16_t *half = memory_new(n > 0 ? (size_t)n : 1, sizeof *half);
+    for (int64_t i = 0; i < n; i++)
+        half[i] = to.dtype == DTYPE_BF16 ? bf16_from_float(values[i]) : f16_from_float(values[i]);
+    enum status st = dev_copy(s->c.stream, to.data, half, (size_t)n * sizeof *half);
+    if (st == ST_OK)
+        st = dev_sync(s->c.stream);
+    free(half);
+    return st;
+}
+
 /* set_run — writes the numbers of table elements [first, first + n), which lie together from `at`
  * on. */
 static enum status set_run(struct store *s, struct tensor to, int64_t at, int64_t n,
                            const float *values)
 {
+    if (to.dtype != DTYPE_F32)
+        return set_rounded(s, tensor_at(to, at), n, values);
     return dev_copy(s->c.stream, tensor_at(to, at).data, values, (size_t)n * sizeof *values);
 }
 
@@ -107,6 +126,8 @@ static void own_describe(const struct state *state, int array, int64_t first,
                                 .skips_hidden = is_rest(s, array),
                                 .is_host = !s->is_discrete};
     out->here_elems = extent_of(s, array) == STORE_SHARD ? 0 : out->elems - first;
+    if (array == 0 && s->params_dtype != DTYPE_F32)
+        out->here_elems = 0; /* no floats */
     if (out->here_elems > 0 && !out->skips_hidden)
         out->here = tensor_at(held_array(s, array), first).data;
 }

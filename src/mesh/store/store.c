@@ -122,6 +122,26 @@ static const struct store_calls comm_calls = {.wait = wait_for_call,
 
 /* ---- life ---- */
 
+struct store_config store_frozen_config(const struct store_config *config)
+{
+    struct store_settings settings = config->settings;
+    if (settings.shard != LAYOUT_SHARD_FULL && settings.shard != LAYOUT_SHARD_HYBRID)
+        settings.shard = LAYOUT_SHARD_NONE; /* the others divide gradients or moments */
+    settings.compress = GRAD_COMPRESS_KIND_NONE;
+    settings.has_whole_embed = true;
+    return (struct store_config){.dev = config->dev,
+                                 .stream = config->stream,
+                                 .comm = config->frozen_comm ? config->frozen_comm : config->comm,
+                                 .world = config->frozen_comm ? NULL : config->world,
+                                 .table = config->frozen,
+                                 .whole = config->frozen,
+                                 .is_frozen = true,
+                                 .settings = settings,
+                                 .pass_tokens = config->pass_tokens,
+                                 .heartbeat = config->heartbeat,
+                                 .heartbeat_arg = config->heartbeat_arg};
+}
+
 enum status store_set_place(struct store *s, int rank, int ranks, bool is_discrete)
 {
     const char *why; /* not used here: the allocation logs it */
@@ -131,6 +151,7 @@ enum status store_set_place(struct store *s, int rank, int ranks, bool is_discre
     ASSERTF(group >= 1 && ranks % group == 0, "groups of %d of %d ranks", group, ranks);
     s->rank = rank;
     s->ranks = ranks;
+    s->params_dtype = s->c.is_frozen ? s->c.settings.dtype : DTYPE_F32;
     layout_init(s->c.table, group, rank % group, s->c.settings.bucket_elems_min, &s->layout);
     s->is_discrete = is_discrete;
     s->is_alone = s->layout.ranks == 1;
@@ -147,6 +168,12 @@ enum status store_plan(const struct store_config *config, int rank, int ranks, b
     *out = store_memory_plan(&s);
     store_exact_free(&s);
     layout_free(&s.layout);
+    if (!config->frozen)
+        return ST_OK;
+    const struct store_config frozen = store_frozen_config(config);
+    struct store_memory m;
+    TRY(store_plan(&frozen, rank, ranks, is_discrete, &m));
+    out->frozen = m.params + m.unsharded;
     return ST_OK;
 }
 
@@ -174,6 +201,11 @@ enum status store_open(const struct store_config *config, struct store **out)
     TRY_OR(store_memory_split(s), failed);
     s->grad_in_slot[0] = s->grad_in_slot[1] = -1;
     s->allocated = store_memory_plan(s);
+    if (config->frozen) {
+        const struct store_config frozen = store_frozen_config(config);
+        TRY_OR(store_open(&frozen, &s->frozen), failed);
+        s->allocated.frozen = store_memory_bytes(s->frozen);
+    }
     store_new_lists(s);
     TRY_OR(store_memory_alloc(s), failed);
     if (config->shards > 0 && config->has_grads)
@@ -189,6 +221,8 @@ failed:
 
 void store_quiesce(struct store *s)
 {
+    if (s->frozen)
+        store_quiesce(s->frozen);
     if (s->is_under_way) /* after a failure; the wait fails too, but then no call uses our memory */
         (void)comm_wait(s->c.world, s->newest);
     s->is_under_way = false;
@@ -199,6 +233,7 @@ void store_close(struct store *s)
     if (!s)
         return;
     store_quiesce(s);
+    store_close(s->frozen);
     for (int i = 0; i < s->memory_n; i++)
         if (!s->memory[i].is_comm)
             dev_free(s->c.dev, s->memory[i].data, s->memory[i].bytes);
@@ -216,6 +251,8 @@ void store_close(struct store *s)
     free(s);
 }
 
+struct store *store_frozen(const struct store *s) { return s->frozen; }
+
 const struct layout *store_layout(const struct store *s) { return &s->layout; }
 
 void store_bind(const struct store *s, struct pass *p)
@@ -224,6 +261,14 @@ void store_bind(const struct store *s, struct pass *p)
     p->grad_table = s->policy.grads == STORE_BUFFER ? &s->layout.buffer_table : s->c.table;
     p->params = s->compute_copy;
     p->grads = s->grads;
+    if (!s->frozen)
+        return;
+    struct pass frozen;
+    store_bind(s->frozen, &frozen);
+    p->adapter.table = p->table;
+    p->adapter.params = p->params;
+    p->table = frozen.table;
+    p->params = frozen.params;
 }
 
 /* ---- calls of this store ---- */
@@ -260,6 +305,8 @@ enum status store_cast(struct store *s, struct tensor to, struct tensor from, in
 
 enum status store_unshard(struct store *s, int unit, int direction)
 {
+    if (s->frozen)
+        TRY(store_unshard(s->frozen, unit, direction));
     int last = s->layout.unit_bucket[unit], next = last + direction;
     for (int bucket = unit == 0 ? 0 : last; bucket <= last; bucket++)
         TRY(store_params_make_ready(s, bucket));

@@ -65,6 +65,10 @@
  * the world has several groups of ranks, each with parameters of its own (mesh_comm.h), every rank
  * adds its sums first; a tensor that several groups hold counts in one of them.
  *
+ * Frozen parameters (LORA): a second table that no update changes. They are kept in the settings'
+ * dtype only, without masters, whole on each rank or, with `full` and `hybrid`, in shards that are
+ * gathered before each use.
+ *
  * Threads: one thread calls a store. Calls that do more than read are collective: all ranks make
  * the same calls in the same order. A call that waits returns ST_PEER when a rank is lost. */
 #ifndef CONVOY_MESH_STORE_H
@@ -105,6 +109,11 @@ struct store_config {
     const struct param_table *table;
     const struct param_table
         *whole; /* tensors of the whole model; `table` may be a shard of them */
+    /* tensors that passes read and no update changes; NULL: none. frozen_comm: comm of all ranks
+     * that have them, if it is not `comm` */
+    const struct param_table *frozen;
+    struct comm *frozen_comm;
+    bool is_frozen; /* `table` is such a table; only for the store itself */
     struct store_settings settings;
     int shards; /* EXACT=layout: virtual shards of a step, over all ranks; 0: none */
     struct store_exact_place exact; /* used if shards is not 0 */
@@ -130,6 +139,7 @@ struct store_memory {
     int64_t params, grads, moments; /* the whole arrays, or the local shard */
     int64_t unsharded; /* unsharded buffers, token rows, a 16-bit compute copy, rounded gradients */
     int64_t residuals; /* memory of gradient compression (grad/compress.h) */
+    int64_t frozen;    /* frozen parameters, with their unsharded buffers */
 };
 
 struct store;
@@ -151,12 +161,16 @@ enum status store_plan(const struct store_config *config, int rank, int ranks, b
 /* store_memory — returns the bytes that store_open has allocated on this rank. */
 struct store_memory store_memory(const struct store *s);
 int64_t store_memory_bytes(const struct store *s); /* sum of store_memory */
+/* store_frozen — returns the store of the frozen parameters, for its state (store_state): array 0
+ * can be written, and with 16 bits not be read. NULL: there are none. */
+struct store *store_frozen(const struct store *s);
 /* store_layout — returns the buckets and this rank's part of each; valid until store_close. */
 const struct layout *store_layout(const struct store *s);
 
 /* ---- passes ---- */
 
-/* store_bind — sets the memory in which a pass reads parameters and writes gradients. */
+/* store_bind — sets the memory in which a pass reads parameters and writes gradients. With frozen
+ * parameters these are the model's, and the others are the adapter's. */
 void store_bind(const struct store *s, struct pass *p);
 
 /* store_unshard — waits until a unit's parameters can be read, and starts the all-gather of the

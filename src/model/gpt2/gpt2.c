@@ -10,14 +10,18 @@
 
 /* ---- activation ---- */
 
-/* Products have the tanh form of GELU in their epilogue, and no other activation. */
-static bool is_fused(const struct pass *p) { return p->dims->features.mlp == MODEL_MLP_GELU_TANH; }
+/* Products have the tanh form of GELU in their epilogue, and no other activation. An adapter's
+ * output is added before the activation. */
+static bool is_fused(const struct pass *p)
+{
+    return p->dims->features.mlp == MODEL_MLP_GELU_TANH && p->dims->adapter.r == 0;
+}
 
 static bool is_square(const struct pass *p) { return p->dims->features.mlp == MODEL_MLP_RELU2; }
 
 static enum gelu_kind gelu_of(const struct pass *p)
 {
-    return is_fused(p) ? GELU_KIND_TANH : GELU_KIND_ERF;
+    return p->dims->features.mlp == MODEL_MLP_GELU_TANH ? GELU_KIND_TANH : GELU_KIND_ERF;
 }
 
 /* Computes act = gelu(pre), or relu(pre)² in later models. */

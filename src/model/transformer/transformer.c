@@ -41,6 +41,8 @@ struct tensor transformer_dw(const struct pass *p, int param)
     if (param < 0)
         return (struct tensor){0};
     const struct param *at = param_of(p, param);
+    if (p->dims->adapter.r > 0) /* a bias has the number after its weight's */
+        return tensor_at(transformer_acts(p)->unread, param % 2 * transformer_unread(p->dims));
     return tensor_at(p->grads, p->grad_table ? p->grad_table->param[param].offset : at->offset);
 }
 
@@ -113,6 +115,8 @@ static enum status embed_fwd(const struct pass *p)
 static enum status embed_bwd(const struct pass *p)
 {
     const struct model_dims *d = p->dims;
+    if (d->adapter.r > 0)
+        return ST_OK;
     struct embed_bwd embed = {.dwte = (p->lacks_token_grad  ? (struct tensor){0}
                                        : p->token_grad.data ? p->token_grad
                                                             : transformer_dw(p, TRANSFORMER_WTE)),
@@ -144,11 +148,12 @@ static enum status block_bwd(const struct pass *p, int block)
     return transformer_arch(p->dims->arch)->block_bwd(p, block);
 }
 
-#define TRANSFORMER_OPS(task)                                                                    \
-    {                                                                                            \
-        .describe = transformer_params_describe, .embed_fwd = embed_fwd, .embed_bwd = embed_bwd, \
-        .block_fwd = block_fwd, .block_bwd = block_bwd, .head = transformer_head_##task##_run,   \
-        .logits = transformer_head_##task##_logits,                                              \
+#define TRANSFORMER_OPS(task)                                                              \
+    {                                                                                      \
+        .describe = transformer_params_describe,                                           \
+        .describe_adapter = transformer_params_describe_adapter, .embed_fwd = embed_fwd,   \
+        .embed_bwd = embed_bwd, .block_fwd = block_fwd, .block_bwd = block_bwd,            \
+        .head = transformer_head_##task##_run, .logits = transformer_head_##task##_logits, \
     }
 const struct model_ops transformer_lm_ops = TRANSFORMER_OPS(lm),
                        transformer_qa_ops = TRANSFORMER_OPS(qa);

@@ -56,6 +56,9 @@ extern const struct model_ops transformer_lm_ops, transformer_qa_ops;
  *   wide    the largest of: dqkv with the gradient of attention's output, (N,Q+H·D); the gradients
  *           of the MLP, (N,F), or (N,3F) with a gate; a chunk of logits
  *   rope    the table of cosines and sines of a pass, f32
+ *   low, low_all  with an adapter: rows between the A and the B of a layer, of up to three modules:
+ *                 each module's rows apart, (3,N,r), and together, (N,3r)
+ *   unread  with an adapter: the gradients of the model's own vectors, which are frozen, f32
  * All other tensors that are Q, U, C or F wide and all scratch are of the plan's dtype, the others
  * are f32. */
 struct transformer_norm {
@@ -84,6 +87,7 @@ struct transformer_acts {
     struct tensor rows;         /* (N,C) rows of all ranks */
     struct tensor exchange, kv; /* keys and values of all positions, or {0} */
     struct tensor stats; /* (P,3·logits_rows) f32, or {0}: statistics of each rank's vocabulary */
+    struct tensor low, low_all, unread;
     struct tensor datt, dact; /* in wide: the gradients of att and of act */
     /* LM: rows of a chunk of logits in wide, and their stride */
     int64_t logits_rows, logits_stride;
@@ -129,7 +133,8 @@ enum transformer_layer {
     TRANSFORMER_LAYER_V,  /* only v */
     TRANSFORMER_LAYER_ATT,
     TRANSFORMER_LAYER_UP, /* with the gate */
-    TRANSFORMER_LAYER_DOWN
+    TRANSFORMER_LAYER_DOWN,
+    TRANSFORMER_LAYER_N
 };
 /* transformer_params_linear — returns a linear layer of a block. */
 struct transformer_linear transformer_params_linear(const struct model_dims *dims, int block,
@@ -145,6 +150,23 @@ int64_t transformer_params_att(const struct model_dims *dims);
 /* transformer_params_up — returns the width of the output of the MLP's first product. */
 int64_t transformer_params_up(const struct model_dims *dims);
 
+/* The adapter of a linear layer: `modules` matrices, whose outputs lie side by side in the layer's
+ * output. a: the number of the first A; the others follow without padding, and one product reads
+ * all. */
+#define TRANSFORMER_MODULES_MAX 3
+struct transformer_adapter {
+    int modules; /* 0: the layer has no adapter */
+    int a, b[TRANSFORMER_MODULES_MAX];
+    int64_t r, in, out[TRANSFORMER_MODULES_MAX];
+};
+/* transformer_params_adapter — returns the adapter of a layer, with numbers of the adapter's
+ * table. */
+struct transformer_adapter transformer_params_adapter(const struct model_dims *dims, int block,
+                                                      enum transformer_layer layer);
+/* transformer_params_describe_adapter — as struct model_ops.describe_adapter. */
+enum status transformer_params_describe_adapter(const struct model_dims *dims,
+                                                struct param_table *out);
+
 /* rope_freq — writes the inverse frequencies of rotated/2 pairs, the rest 0. Returns the factor of
  * cosines and sines: 1, or YaRN's attention factor. Pure (rope_freq.c). */
 float rope_freq(const struct model_rope *rope, int64_t rotated, float out[ROPE_FREQ_MAX]);
@@ -155,10 +177,27 @@ float rope_freq(const struct model_rope *rope, int64_t rotated, float out[ROPE_F
 #define TRANSFORMER_WPE 1
 /* values of a parameter; param -1: {0} */
 struct tensor transformer_w(const struct pass *p, int param);
-struct tensor transformer_dw(const struct pass *p, int param); /* memory of its gradient */
+/* memory of its gradient; with an adapter it is not read, and only vectors may be written */
+struct tensor transformer_dw(const struct pass *p, int param);
+/* transformer_unread — returns the elements of the gradient of the longest frozen vector of a
+ * norm. */
+int64_t transformer_unread(const struct model_dims *dims);
 /* transformer_dw_vocab — returns the memory of the gradient of the head's product; with tied
  * weights embed_bwd adds to it, too. */
 struct tensor transformer_dw_vocab(const struct pass *p);
+
+/* ---- adapters (transformer_adapter.c): nothing if the layer has none ---- */
+
+/* Adds the adapter's output to y, rows of the layer's output, y_stride elements apart. */
+enum status transformer_adapter_fwd(const struct pass *p, int block, enum transformer_layer layer,
+                                    struct tensor y, int64_t y_stride, struct tensor x);
+/* Computes the gradients of A and B from dy, the gradient of the layer's output, and leaves the
+ * gradient of A's output in low_all. */
+enum status transformer_adapter_bwd_w(const struct pass *p, int block, enum transformer_layer layer,
+                                      struct tensor x, struct tensor dy);
+/* Adds the gradient of x through A to dx. Call it after transformer_adapter_bwd_w. */
+enum status transformer_adapter_bwd_x(const struct pass *p, int block, enum transformer_layer layer,
+                                      struct tensor dx);
 
 /* ---- norms and linear layers (transformer_linear.c) ---- */
 

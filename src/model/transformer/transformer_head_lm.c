@@ -123,7 +123,8 @@ static enum status chunk_bwd(const struct pass *p, const struct chunk *c)
                                  .out = out,
                                  .dy_stride = stride,
                                  .layout = MATMUL_LAYOUT_OI};
-    TRY(p->op->matmul_bwd_w(p->stream, &bwd_w));
+    if (p->dims->adapter.r == 0)
+        TRY(p->op->matmul_bwd_w(p->stream, &bwd_w));
     if (c->is_last && p->embedding_grad_ready && !p->dims->features.is_untied)
         TRY(p->embedding_grad_ready(p->embedding_grad_ready_arg));
     return p->op->matmul_bwd_x(p->stream, &bwd_x);

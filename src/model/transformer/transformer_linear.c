@@ -127,26 +127,30 @@ static enum matmul_layout layout_of(const struct pass *p)
     return transformer_arch(p->dims->arch)->layout;
 }
 
-/* Computes how.y = how.x·W, with the bias and epilogue of `how`. */
-static enum status multiply_weights(const struct pass *p, struct transformer_linear l,
+/* Computes how.y = how.x·W, with the bias and epilogue of `how`, and adds the adapter's output: an
+ * epilogue is linear then. */
+static enum status multiply_weights(const struct pass *p, int block, enum transformer_layer layer,
                                     struct matmul_fwd how)
 {
+    struct transformer_linear l = transformer_params_linear(p->dims, block, layer);
     how.w = transformer_w(p, l.w);
     how.n = p->b * p->t;
     how.in = l.in;
     how.out = l.out;
     how.layout = layout_of(p);
-    return p->op->matmul_fwd(p->stream, &how);
+    TRY(p->op->matmul_fwd(p->stream, &how));
+    return transformer_adapter_fwd(p, block, layer, how.y, how.y_stride ? how.y_stride : l.out,
+                                   how.x);
 }
 
 enum status transformer_linear(const struct pass *p, int block, enum transformer_layer layer,
                                struct matmul_fwd how)
 {
-    struct transformer_linear l = transformer_params_linear(p->dims, block, layer);
-    how.b = transformer_w(p, l.b);
-    return multiply_weights(p, l, how);
+    how.b = transformer_w(p, transformer_params_linear(p->dims, block, layer).b);
+    return multiply_weights(p, block, layer, how);
 }
 
+/* Computes the gradients of weights and bias, or, if they are frozen, of the adapter. */
 static enum status linear_bwd_w(const struct pass *p, int block, enum transformer_layer layer,
                                 struct tensor x, struct tensor dy)
 {
@@ -160,6 +164,8 @@ static enum status linear_bwd_w(const struct pass *p, int block, enum transforme
                                    .out = l.out,
                                    .layout = layout_of(p),
                                    .accumulate = p->accumulate};
+    if (p->dims->adapter.r > 0)
+        return transformer_adapter_bwd_w(p, block, layer, x, dy);
     return p->op->matmul_bwd_w(p->stream, &product);
 }
 
@@ -175,7 +181,8 @@ static enum status linear_bwd_x(const struct pass *p, int block, enum transforme
                                    .in = l.in,
                                    .out = l.out,
                                    .layout = layout_of(p)};
-    return p->op->matmul_bwd_x(p->stream, &product);
+    TRY(p->op->matmul_bwd_x(p->stream, &product));
+    return transformer_adapter_bwd_x(p, block, layer, dx);
 }
 
 /* ---- the first linear layer of a branch, with its norm ---- */
@@ -215,7 +222,7 @@ static enum transformer_dropout_site site_of(enum transformer_layer layer)
 }
 
 /* A product adds bias, dropout and residual itself if its sums are complete and the rows that
- * dropout numbers are neighbours. */
+ * dropout numbers are neighbours. An adapter's output is added before dropout. */
 enum status transformer_linear_residual(const struct pass *p, int block,
                                         enum transformer_layer layer, struct tensor y,
                                         struct tensor x, struct tensor residual)
@@ -227,9 +234,10 @@ enum status transformer_linear_residual(const struct pass *p, int block,
                       sum = {.y = m->rows, .x = x};
     struct branch_add add = {
         .y = y, .x = m->y, .b = transformer_w(p, l.b), .residual = residual, .dropout = dropout};
-    if (transformer_has_all_rows(p) && (dropout.p <= 0 || transformer_has_all_tokens(p)))
+    if (transformer_has_all_rows(p) &&
+        (dropout.p <= 0 || (transformer_has_all_tokens(p) && p->dims->adapter.r == 0)))
         return transformer_linear(p, block, layer, all);
-    TRY(multiply_weights(p, l, sum));
+    TRY(multiply_weights(p, block, layer, sum));
     TRY(transformer_reduce_scatter_rows(p));
     return transformer_branch_add(p, add);
 }

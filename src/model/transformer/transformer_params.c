@@ -1,5 +1,7 @@
 /* transformer_params — the table of parameters and the numbers in it, from the dimensions and the
  * architecture's list of names (transformer_arch.h). Pure arithmetic. */
+#include <string.h>
+
 #include "base/assert.h"
 #include "base/text.h"
 #include "model/transformer/transformer.h"
@@ -283,6 +285,71 @@ static void mark_param(const struct model_dims *dims, struct param_table *t,
     }
 }
 
+/* ---- numbers of an adapter ---- */
+
+/* The layers of a block that have adapters, in the order of the adapter's table; the modules of QKV
+ * belong to QK and V, too. */
+static const enum transformer_layer adapted[] = {TRANSFORMER_LAYER_QKV, TRANSFORMER_LAYER_ATT,
+                                                 TRANSFORMER_LAYER_UP, TRANSFORMER_LAYER_DOWN};
+#define ADAPTED_N (sizeof adapted / sizeof *adapted)
+
+/* modules_of — lists the matrices of a layer that have an adapter each. Returns their number. */
+static int modules_of(const struct model_dims *dims, enum transformer_layer layer,
+                      enum transformer_param out[TRANSFORMER_MODULES_MAX])
+{
+    const bool is_mlp = layer == TRANSFORMER_LAYER_UP || layer == TRANSFORMER_LAYER_DOWN,
+               is_left_out =
+                   dims->adapter.targets == (is_mlp ? MODEL_TARGETS_ATTENTION : MODEL_TARGETS_MLP);
+    static const struct {
+        int n;
+        enum transformer_param apart[TRANSFORMER_MODULES_MAX], fused;
+    } row[] = {
+        [TRANSFORMER_LAYER_QKV] = {3,
+                                   {TRANSFORMER_PARAM_Q, TRANSFORMER_PARAM_K, TRANSFORMER_PARAM_V},
+                                   TRANSFORMER_PARAM_QKV},
+        [TRANSFORMER_LAYER_ATT] = {1, {TRANSFORMER_PARAM_ATT}, TRANSFORMER_PARAM_ATT},
+        [TRANSFORMER_LAYER_UP] = {2,
+                                  {TRANSFORMER_PARAM_GATE, TRANSFORMER_PARAM_UP},
+                                  TRANSFORMER_PARAM_UP},
+        [TRANSFORMER_LAYER_DOWN] = {1, {TRANSFORMER_PARAM_DOWN}, TRANSFORMER_PARAM_DOWN}};
+    const bool is_apart = transformer_params_at(dims, 0, row[layer].apart[0]) >= 0;
+    if (dims->adapter.r == 0 || is_left_out)
+        return 0;
+    for (int i = 0; i < row[layer].n; i++)
+        out[i] = is_apart ? row[layer].apart[i] : row[layer].fused;
+    return is_apart ? row[layer].n : 1;
+}
+
+/* adapted_first — returns the position in a block of the first parameter of a layer's adapter;
+ * TRANSFORMER_LAYER_N: the number of a block's parameters. */
+static int adapted_first(const struct model_dims *dims, enum transformer_layer layer)
+{
+    enum transformer_param module[TRANSFORMER_MODULES_MAX];
+    int n = 0;
+    for (size_t i = 0; i < ADAPTED_N && adapted[i] != layer; i++)
+        n += 2 * modules_of(dims, adapted[i], module);
+    return n;
+}
+
+struct transformer_adapter transformer_params_adapter(const struct model_dims *dims, int block,
+                                                      enum transformer_layer layer)
+{
+    const bool is_qk = layer == TRANSFORMER_LAYER_QK, is_v = layer == TRANSFORMER_LAYER_V;
+    const enum transformer_layer whole = is_qk || is_v ? TRANSFORMER_LAYER_QKV : layer;
+    enum transformer_param module[TRANSFORMER_MODULES_MAX];
+    const int modules = modules_of(dims, whole, module), skipped = is_v && modules > 0 ? 2 : 0,
+              first = block * adapted_first(dims, TRANSFORMER_LAYER_N) + adapted_first(dims, whole);
+    struct transformer_adapter a = {.modules = is_qk && modules > 0 ? 2 : modules - skipped,
+                                    .a = first + skipped,
+                                    .r = dims->adapter.r,
+                                    .in = transformer_params_linear(dims, block, whole).in};
+    for (int i = 0; i < a.modules; i++) {
+        a.b[i] = first + modules + skipped + i;
+        a.out[i] = shape_of(dims, module[skipped + i]).out;
+    }
+    return a;
+}
+
 /* ---- the table ---- */
 
 static enum param_init init_of(const struct model_dims *dims, enum role role)
@@ -292,6 +359,21 @@ static enum param_init init_of(const struct model_dims *dims, enum role role)
         [ROLE_OUT_CUT] = PARAM_INIT_NORMAL,  [ROLE_OUT_CUT_BIAS] = PARAM_INIT_ZERO,
         [ROLE_IN_CUT] = PARAM_INIT_RESIDUAL, [ROLE_IN_CUT_BIAS] = PARAM_INIT_ZERO};
     return dims->features.has_zero_init && role == ROLE_IN_CUT ? PARAM_INIT_ZERO : init[role];
+}
+
+/* name_of — writes the name of row i of an architecture in a block, with `ending` in the place of
+ * "weight" if that is not NULL. */
+static void name_of(const struct model_dims *dims, int block, int i, const char *ending,
+                    char out[PARAM_NAME_MAX])
+{
+    const struct transformer_arch *arch = transformer_arch(dims->arch);
+    const int cut = ending ? (int)sizeof "weight" - 1 : 0;
+    char prefix[PARAM_NAME_MAX];
+    bool fits =
+        text_format(prefix, sizeof prefix, arch->block, (int)model_layer(dims, block)) &&
+        text_format(out, PARAM_NAME_MAX, "%s%.*s%s", prefix, (int)strlen(arch->row[i].name) - cut,
+                    arch->row[i].name, ending ? ending : "");
+    ASSERTF(fits, "name too long: %s", arch->row[i].name);
 }
 
 static enum status add_param(const struct model_dims *dims, struct param_table *t, int block, int i)
@@ -304,10 +386,8 @@ static enum status add_param(const struct model_dims *dims, struct param_table *
         split_dim = out_dim;
     else if (s.role == ROLE_IN_CUT)
         split_dim = 1 - out_dim;
-    char prefix[PARAM_NAME_MAX], name[PARAM_NAME_MAX];
-    bool fits = text_format(prefix, sizeof prefix, arch->block, (int)model_layer(dims, block)) &&
-                text_format(name, sizeof name, "%s%s", prefix, arch->row[i].name);
-    ASSERTF(fits, "name too long: %s", arch->row[i].name);
+    char name[PARAM_NAME_MAX];
+    name_of(dims, block, i, NULL, name);
     TRY(param_add(t, 1 + block, init_of(dims, s.role), split_dim, name, is_matrix ? 2 : 1,
                   is_io ? s.in : s.out, is_io ? s.out : s.in));
     if (is_packed(arch, arch->row[i].param))
@@ -382,6 +462,20 @@ static enum status add_embedding(const struct model_dims *dims, struct param_tab
                                : ST_OK;
 }
 
+/* number_params — sets the numbers of the parameters in the whole model, where the parameters of a
+ * unit follow each other: the first of block 0 is `first`, and a block has `each`. */
+static void number_params(const struct model_dims *dims, struct param_table *t, int first, int each)
+{
+    int in_unit = 0;
+    for (int i = 0; i < t->params_n; i++) {
+        struct param *p = &t->param[i];
+        in_unit = i > 0 && p[-1].unit == p->unit ? in_unit + 1 : 0;
+        int block = p->unit > dims->layers ? (int)whole_of(dims).layers
+                                           : (int)model_layer(dims, p->unit - 1);
+        p->whole_param = in_unit + (p->unit == 0 ? 0 : first + block * each);
+    }
+}
+
 static enum status describe_all(const struct model_dims *dims, struct param_table *t)
 {
     t->layers = (int)whole_of(dims).layers;
@@ -395,17 +489,8 @@ static enum status describe_all(const struct model_dims *dims, struct param_tabl
     if (!dims->shard.lacks_head)
         TRY(add_end(dims, t));
     t->units_n = (int)dims->layers + 2;
-    /* Numbers of the parameters in the whole model, where the parameters of a unit follow each
-     * other. */
     struct model_dims whole = whole_of(dims);
-    int in_unit = 0;
-    for (int i = 0; i < t->params_n; i++) {
-        struct param *p = &t->param[i];
-        in_unit = i > 0 && p[-1].unit == p->unit ? in_unit + 1 : 0;
-        int block =
-            p->unit > dims->layers ? (int)whole.layers : (int)model_layer(dims, p->unit - 1);
-        p->whole_param = in_unit + (p->unit == 0 ? 0 : block_first(&whole, block));
-    }
+    number_params(dims, t, block_first(&whole, 0), index_of(&whole, TRANSFORMER_PARAMS));
     return ST_OK;
 }
 
@@ -413,6 +498,64 @@ enum status transformer_params_describe(const struct model_dims *dims, struct pa
 {
     struct param_table t = {0};
     enum status st = describe_all(dims, &t);
+    if (st == ST_OK)
+        *out = t;
+    else
+        param_table_free(&t);
+    return st;
+}
+
+/* ---- the table of an adapter ---- */
+
+/* add_factor — adds A or B of a matrix. If tensor parallelism cuts the matrix along its output, B
+ * is cut in the same way, and each rank has all of A and a summand of its gradient; along its
+ * input, A is cut, and each rank has all of B. */
+static enum status add_factor(const struct model_dims *dims, struct param_table *t, int block,
+                              enum transformer_param param, bool is_b)
+{
+    const struct shape s = shape_of(dims, param);
+    const bool is_out_cut = s.role == ROLE_OUT_CUT, is_cut = is_out_cut == is_b;
+    const int64_t r = dims->adapter.r;
+    char name[PARAM_NAME_MAX];
+    int i = 0;
+    while (transformer_arch(dims->arch)->row[i].param != param)
+        i++;
+    name_of(dims, block, i, is_b ? "lora_B.weight" : "lora_A.weight", name);
+    TRY(param_add(t, 1 + block, is_b ? PARAM_INIT_ZERO : PARAM_INIT_UNIFORM,
+                  is_cut ? (is_b ? 0 : 1) : -1, name, 2, is_b ? s.out : r, is_b ? r : s.in));
+    t->param[t->params_n - 1].is_hidden = true;
+    if (is_cut)
+        mark_param(dims, t, param, s.role);
+    else
+        mark_shared(dims, t, true);
+    return ST_OK;
+}
+
+static enum status add_adapters(const struct model_dims *dims, struct param_table *t)
+{
+    t->layers = (int)whole_of(dims).layers;
+    for (int block = 0; block < dims->layers; block++)
+        for (size_t i = 0; i < ADAPTED_N; i++) {
+            enum transformer_param module[TRANSFORMER_MODULES_MAX];
+            const int modules = modules_of(dims, adapted[i], module);
+            for (int j = 0; j < modules; j++) {
+                TRY(add_factor(dims, t, block, module[j], false));
+                if (j > 0)
+                    param_pack(t);
+            }
+            for (int j = 0; j < modules; j++)
+                TRY(add_factor(dims, t, block, module[j], true));
+        }
+    t->units_n = (int)dims->layers + 2;
+    number_params(dims, t, 0, adapted_first(dims, TRANSFORMER_LAYER_N));
+    return ST_OK;
+}
+
+enum status transformer_params_describe_adapter(const struct model_dims *dims,
+                                                struct param_table *out)
+{
+    struct param_table t = {0};
+    enum status st = add_adapters(dims, &t);
     if (st == ST_OK)
         *out = t;
     else

@@ -15,6 +15,20 @@
  * Only the vocabulary products touch the padding (model_vocab_rows). */
 #define LOGITS_ALIGN_BYTES 128
 
+/* adapter_weights — returns the elements of a block's adapters. */
+static double adapter_weights(const struct model_dims *dims)
+{
+    static const enum transformer_layer layer[] = {TRANSFORMER_LAYER_QKV, TRANSFORMER_LAYER_ATT,
+                                                   TRANSFORMER_LAYER_UP, TRANSFORMER_LAYER_DOWN};
+    double elems = 0;
+    for (size_t i = 0; i < sizeof layer / sizeof *layer; i++) {
+        const struct transformer_adapter a = transformer_params_adapter(dims, 0, layer[i]);
+        for (int module = 0; module < a.modules; module++)
+            elems += (double)(a.r * (a.in + a.out[module]));
+    }
+    return elems;
+}
+
 double model_flops_per_token(const struct model_dims *dims, int64_t t)
 {
     double c = (double)dims->embed, layers = (double)dims->layers, f = (double)model_ffn(dims);
@@ -26,7 +40,10 @@ double model_flops_per_token(const struct model_dims *dims, int64_t t)
     double outputs = dims->task == MODEL_TASK_LM ? (double)vocab : 2;
     if (dims->shard.lacks_head)
         outputs = 0;
-    return 6 * (layers * linear + outputs * c) + 6 * layers * att * (double)t;
+    /* a product and its two gradients; a frozen matrix has no gradient */
+    const double each = dims->adapter.r > 0 ? 4 : 6;
+    return each * (layers * linear + outputs * c) + 6 * layers * adapter_weights(dims) +
+           6 * layers * att * (double)t;
 }
 
 /* Returns the rows of tensors that are C wide. */
@@ -181,6 +198,25 @@ static void allocate_exchange(struct transformer_acts *m, const struct model_dim
     m->kv = allocate_tensor(scratch, elems, m->dtype);
 }
 
+int64_t transformer_unread(const struct model_dims *dims)
+{
+    int64_t c = dims->embed, d = model_head_dim(dims), most = c > d ? c : d;
+    return (most + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN;
+}
+
+/* allocate_adapter — allocates the rows between the factors of an adapter. */
+static void allocate_adapter(struct transformer_acts *m, const struct model_dims *dims,
+                             struct arena *scratch)
+{
+    const int64_t elems = m->b * m->t * TRANSFORMER_MODULES_MAX * dims->adapter.r;
+    if (elems == 0)
+        return;
+    m->low = allocate_tensor(scratch, elems, m->dtype);
+    m->low_all = allocate_tensor(scratch, elems, m->dtype);
+    if (m->want_grad)
+        m->unread = allocate_tensor(scratch, 2 * transformer_unread(dims), DTYPE_F32);
+}
+
 /* check_rows — checks that own rows of a pass of one sample are a share that the ranks can
  * exchange. */
 static enum status check_rows(const struct model_dims *dims, int64_t t)
@@ -228,6 +264,7 @@ enum status model_plan(const struct model_dims *dims, int64_t b, int64_t t,
         m->dmid = allocate_tensor(scratch, own * c, dtype);
     m->rows = own < n ? allocate_tensor(scratch, n * c, dtype) : m->y;
     allocate_exchange(m, dims, scratch);
+    allocate_adapter(m, dims, scratch);
     if (transformer_params_rotated(dims) > 0)
         m->rope = allocate_tensor(scratch, t * transformer_params_rotated(dims), DTYPE_F32);
     plan_logits(m, dims);

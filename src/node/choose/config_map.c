@@ -17,6 +17,7 @@
 #include "node/choose/device.h"
 #include "node/choose/model_source.h"
 #include "node/choose/tokenizer_source.h"
+#include "train/weights/adapter.h"
 #include "train/weights/weights.h"
 
 _Static_assert(CONF_RANKS_MAX == COMM_RANKS_MAX, "conf refuses more ranks than comm has");
@@ -39,6 +40,8 @@ _Static_assert(CONF_RANKS_MAX == COMM_RANKS_MAX, "conf refuses more ranks than c
     CONF_CHOICE_IS(CONF_##row##_##value, CHECKPOINT_ASYNC_MODE_##value)
 #define IS_SPIKE(row, value, word) CONF_CHOICE_IS(CONF_##row##_##value, SPIKE_MODE_##value)
 #define IS_RESUME(row, value, word) CONF_CHOICE_IS(CONF_##row##_##value, TRAINER_RESUME_##value)
+#define IS_LORA_TARGETS(row, value, word) \
+    CONF_CHOICE_IS(CONF_##row##_##value, MODEL_TARGETS_##value)
 #define IS_PEER_COPIES(row, value, word) \
     CONF_CHOICE_IS(CONF_##row##_##value, PEER_COPY_MODE_##value)
 CONF_OPTIMIZER_LIST(IS_OPTIM)
@@ -50,7 +53,10 @@ CONF_CHECKPOINT_ASYNC_LIST(IS_CHECKPOINT_ASYNC)
 CONF_SPIKE_LIST(IS_SPIKE)
 CONF_RESUME_LIST(IS_RESUME)
 CONF_PEER_COPIES_LIST(IS_PEER_COPIES)
+CONF_LORA_TARGETS_LIST(IS_LORA_TARGETS)
 /* clang-format on */
+
+#define CHOICE_WORD(row, value, word) word,
 
 /* One dimension: its setting, and the field that receives the value. */
 struct dim_row {
@@ -192,6 +198,39 @@ static enum status refuse_setting(const struct conf *conf, bool has_weights,
                        : ST_OK;
 }
 
+/* map_adapter — sets the adapter: ADAPTER's, or LORA's. */
+static enum status map_adapter(const struct conf *conf, struct model_dims *dims)
+{
+    static const char *const targets[] = {CONF_LORA_TARGETS_LIST(CHOICE_WORD)};
+    const int64_t rank = conf_i64(conf, CONF_LORA);
+    const double alpha = conf_f64(conf, CONF_LORA_ALPHA);
+    const char *path = conf_text(conf, CONF_ADAPTER);
+    struct model_adapter asked = {.r = rank,
+                                  .alpha = alpha > 0 ? alpha : 2.0 * (double)rank,
+                                  .targets = (enum model_targets)conf_i64(conf, CONF_LORA_TARGETS)};
+    if (dims->adapter.r > 0)
+        return FAIL(
+            ST_BAD_SETTING,
+            "MODEL=%s is a checkpoint of an adapter, not of a model; set MODEL to the model "
+            "with which it was trained, and ADAPTER=%s",
+            conf_text(conf, CONF_MODEL), conf_text(conf, CONF_MODEL));
+    dims->adapter = rank > 0 ? asked : (struct model_adapter){0};
+    if (!path[0])
+        return ST_OK;
+    struct adapter *adapter;
+    TRY(adapter_open(path, dims, &adapter));
+    const struct model_adapter is = adapter_of(adapter);
+    adapter_close(adapter);
+    dims->adapter = is;
+    if ((rank > 0 && rank != is.r) || (alpha > 0 && alpha != is.alpha) ||
+        (conf_is_set(conf, CONF_LORA_TARGETS) && asked.targets != is.targets))
+        return FAIL(ST_BAD_SETTING,
+                    "ADAPTER=%s has LORA=%lld, LORA_ALPHA=%g and LORA_TARGETS=%s, and other values "
+                    "are set; leave them out",
+                    path, (long long)is.r, is.alpha, targets[is.targets]);
+    return ST_OK;
+}
+
 enum status config_map_dims(const struct conf *conf, struct model_dims *out, bool *has_weights_out)
 {
     TRY(base_dims(conf, out, has_weights_out));
@@ -211,6 +250,7 @@ enum status config_map_dims(const struct conf *conf, struct model_dims *out, boo
         if (row[i].differs)
             TRY(refuse_setting(conf, *has_weights_out, out, row[i].key, row[i].name));
     out->features = is;
+    TRY(map_adapter(conf, out));
     TRY(model_check(out));
     model_resolve(out);
     return ST_OK;
@@ -431,6 +471,8 @@ enum status config_map_trainer(const struct conf *conf, const struct model_dims 
         conf_i64(conf, CONF_DETERMINISTIC) == 0 && out->attention != DEV_CUDA_ATTENTION_OWN;
     out->ignores_tensors = conf_i64(conf, CONF_IGNORE_TENSORS) != 0;
     out->model_path = has_weights ? conf_text(conf, CONF_MODEL) : "";
+    out->adapter_path = conf_text(conf, CONF_ADAPTER);
+    out->is_chat = conf_i64(conf, CONF_TASK) == CONF_TASK_CHAT;
     out->epochs = conf_i64(conf, CONF_EPOCHS);
     out->steps = conf_i64(conf, CONF_STEPS);
     out->stop_after = conf_i64(conf, CONF_STOP_AFTER);
@@ -615,12 +657,10 @@ void config_map_settings(const struct conf *conf, const struct trainer_config *t
     text_add(out, "}");
 }
 
-#define SHARD_WORD(row, value, word) word,
-
 void config_map_layout(const struct conf *conf, const struct trainer_config *trainer,
                        struct text *out)
 {
-    static const char *const shards[] = {CONF_SHARD_LIST(SHARD_WORD)};
+    static const char *const shards[] = {CONF_SHARD_LIST(CHOICE_WORD)};
     /* written above, as it was chosen */
     static const struct used others[] = {{CONF_SHARD, false, 0, NULL},
                                          {CONF_DEVICE, false, 0, NULL},

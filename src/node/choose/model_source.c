@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "train/weights/adapter.h"
 #include "train/weights/weights.h"
 
 const char *model_source_hub_hint(const char *path, char *out, size_t cap)
@@ -24,10 +25,9 @@ const char *model_source_hub_hint(const char *path, char *out, size_t cap)
     return out;
 }
 
-enum status model_source_open(const struct conf *conf, struct model_source *out)
+static enum status open_model(const struct conf *conf, struct model_source *out)
 {
     const char *model = conf_text(conf, CONF_MODEL), *dir = conf_text(conf, CONF_CHECKPOINT_DIR);
-    *out = (struct model_source){.ignores_tensors = conf_i64(conf, CONF_IGNORE_TENSORS) != 0};
     if (weights_are_at(model)) {
         TRY(weights_dims(model, &out->dims));
         text_copy(out->path, sizeof out->path, model);
@@ -48,12 +48,45 @@ enum status model_source_open(const struct conf *conf, struct model_source *out)
     return ST_OK;
 }
 
+enum status model_source_open(const struct conf *conf, struct model_source *out)
+{
+    const char *adapter = conf_text(conf, CONF_ADAPTER);
+    *out = (struct model_source){.ignores_tensors = conf_i64(conf, CONF_IGNORE_TENSORS) != 0};
+    TRY(open_model(conf, out));
+    if (out->dims.adapter.r > 0)
+        return FAIL(ST_BAD_SETTING,
+                    "%s is a checkpoint of an adapter, not of a model; set MODEL to the model with "
+                    "which it was trained, and ADAPTER=%s",
+                    ckpt_path(out->ckpt), ckpt_path(out->ckpt));
+    if (!adapter[0])
+        return ST_OK;
+    TRY(adapter_open(adapter, &out->dims, &out->adapter));
+    LOG_INFO("adapter from %s", adapter_path(out->adapter));
+    return ST_OK;
+}
+
 enum status model_source_load(const struct model_source *source, const struct load_target *to)
 {
     const struct load_file file = {.ckpt = source->ckpt, .array = "model"};
     struct load_target target = *to;
+    char sha256[MODEL_SHA256_MAX];
     target.ignores_tensors = source->ignores_tensors;
-    return source->ckpt ? load_params(to, &file) : weights_load(source->path, &target);
+    if (source->adapter) {
+        TRY(adapter_merge(source->adapter, &target.merge));
+        target.sum = load_sum_open();
+    }
+    const enum status st =
+        source->ckpt ? load_params(&target, &file) : weights_load(source->path, &target);
+    load_sum_close(target.sum, sha256);
+    return st == ST_OK && source->adapter
+               ? adapter_check_base(source->adapter, sha256, model_source_path(source))
+               : st;
+}
+
+const char *model_source_settings(const struct model_source *source)
+{
+    const struct ckpt *ckpt = source->adapter ? adapter_ckpt(source->adapter) : source->ckpt;
+    return ckpt ? ckpt_meta(ckpt)->settings_json : NULL;
 }
 
 const char *model_source_path(const struct model_source *source)
@@ -69,5 +102,6 @@ int64_t model_source_step(const struct model_source *source)
 void model_source_close(struct model_source *source)
 {
     ckpt_close(source->ckpt);
+    adapter_close(source->adapter);
     *source = (struct model_source){.ckpt = NULL};
 }

@@ -88,7 +88,7 @@ static int64_t learnt_tokens(const struct model_source *source)
 {
     cJSON *settings;
     int64_t tokens = 0;
-    const char *json = source->ckpt ? ckpt_meta(source->ckpt)->settings_json : NULL;
+    const char *json = model_source_settings(source);
     if (!json || json_parse(json, strlen(json), "settings", &settings) != ST_OK) {
         status_clear();
         return 0;
@@ -122,9 +122,9 @@ static enum status open_tokenizer(const struct eval *e, struct tokenizer **out)
 {
     struct tokenizer *tokenizer;
     TRY(tokenizer_source_open(e->conf, &e->source.dims, &tokenizer));
-    enum status st =
-        e->source.ckpt ? tokenizer_source_check(tokenizer, ckpt_meta(e->source.ckpt)->settings_json)
-                       : ST_OK;
+    enum status st = model_source_settings(&e->source)
+                         ? tokenizer_source_check(tokenizer, model_source_settings(&e->source))
+                         : ST_OK;
     if (st == ST_OK)
         *out = tokenizer;
     else
@@ -230,9 +230,7 @@ static enum status measure_loss(struct eval *e)
     config.progress_arg = e;
     enum status st = ST_OK;
     if (conf_i64(e->conf, CONF_TASK) == CONF_TASK_CHAT)
-        st = chat_source_open(e->conf, tokenizer,
-                              e->source.ckpt ? ckpt_meta(e->source.ckpt)->settings_json : NULL,
-                              &chat);
+        st = chat_source_open(e->conf, tokenizer, model_source_settings(&e->source), &chat);
     config.chat = chat;
     if (st == ST_OK)
         st = feed_open(&config, &e->feed);

@@ -160,8 +160,8 @@ static enum status open_model(struct writer *w, struct model_source *source,
     TRY(model_check(dims));
     tokenizer_source_warn(conf, dims, "PROMPT and the text");
     TRY(tokenizer_source_open(conf, dims, &w->tokenizer));
-    if (source->ckpt)
-        TRY(tokenizer_source_check(w->tokenizer, ckpt_meta(source->ckpt)->settings_json));
+    if (model_source_settings(source))
+        TRY(tokenizer_source_check(w->tokenizer, model_source_settings(source)));
     w->marks = dims->marks;
     w->vocab = dims->vocab;
     return ST_OK;
@@ -295,9 +295,7 @@ static enum status run_chat(struct writer *w, struct talk *talk, struct model_so
     const char *prompt = conf_text(conf, CONF_PROMPT);
     TRY(check_tokens(conf, conf_i64(conf, CONF_TOKENS)));
     TRY(open_model(w, source, conf));
-    TRY(chat_source_open(conf, w->tokenizer,
-                         source->ckpt ? ckpt_meta(source->ckpt)->settings_json : NULL,
-                         &talk->chat));
+    TRY(chat_source_open(conf, w->tokenizer, model_source_settings(source), &talk->chat));
     TRY(open_decoder(w, source, conf, "chat", source->dims.context));
     return prompt[0] != '\0' ? answer_question(w, talk, conf, prompt, strlen(prompt))
                              : answer_lines(w, talk, conf);

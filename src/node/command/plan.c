@@ -17,6 +17,7 @@ struct planned {
     struct plan_estimate estimate;
     struct plan_search search;
     struct plan_advice advice;
+    struct plan_whole whole;
     double tokens;
 };
 
@@ -39,12 +40,34 @@ static enum status print_report(const struct conf *conf, const struct plan_repor
     return print_text(&out);
 }
 
+/* plan_whole — plans the same job without its adapter. open: the job before open settings are
+ * decided. Returns NULL if it has no adapter, or if the whole model cannot be planned. */
+static const struct plan_whole *plan_whole(const struct plan_job *open, struct plan_whole *out)
+{
+    struct plan_job job = *open;
+    struct plan_estimate estimate;
+    if (job.config.step.dims.adapter.r == 0)
+        return NULL;
+    job.config.step.dims.adapter = (struct model_adapter){0};
+    enum status st = plan_setup_decide(&job);
+    if (st == ST_OK)
+        st = plan_job_memory(&job, &out->memory);
+    out->fits = st == ST_OK && plan_job_memory_over(&job, &out->memory) <= 0;
+    if (out->fits)
+        st = plan_estimate_make(&job, &estimate);
+    out->step_ms = out->fits && st == ST_OK ? estimate.time.step_ms : 0;
+    if (st != ST_OK)
+        status_clear();
+    return st == ST_OK ? out : NULL;
+}
+
 /* ---- MESH=set ---- */
 
 static enum status plan_set(const struct conf *conf, struct planned *p)
 {
     const struct plan_search_fixed nothing = {.chunks = false};
     struct plan_report report = {.job = &p->job, .memory = &p->memory};
+    report.whole = plan_whole(&p->job, &p->whole);
     TRY(plan_setup_decide(&p->job));
     TRY(plan_job_memory(&p->job, &p->memory));
     if (plan_job_memory_over(&p->job, &p->memory) > 0) {
@@ -160,6 +183,7 @@ static enum status plan_auto(const struct conf *conf, struct planned *p)
     if (p->search.found_n == 0)
         return fail_search(p, &fixed);
     p->job = p->search.job[0];
+    const struct plan_whole *whole = plan_whole(&p->job, &p->whole);
     TRY(plan_job_memory(&p->job, &p->memory));
     plan_search_advice(&p->job, &fixed, &p->search, &p->advice);
     return print_report(conf, &(struct plan_report){.job = &p->job,
@@ -167,6 +191,7 @@ static enum status plan_auto(const struct conf *conf, struct planned *p)
                                                     .estimate = &p->search.estimate[0],
                                                     .search = &p->search,
                                                     .advice = &p->advice,
+                                                    .whole = whole,
                                                     .tokens = tokens_of(conf, &p->job)});
 }
 

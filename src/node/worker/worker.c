@@ -236,6 +236,11 @@ static enum status open_model(struct worker *w)
     struct model_dims dims;
     bool has_weights;
     TRY(config_map_dims(w->conf, &dims, &has_weights));
+    if (dims.adapter.r > 0 && !has_weights)
+        return FAIL(ST_BAD_SETTING,
+                    "LORA=%lld trains an adapter of trained weights, and MODEL=%s has none; set "
+                    "MODEL to a Hugging Face folder, a GGUF file or a checkpoint, or LORA=0",
+                    (long long)dims.adapter.r, conf_text(w->conf, CONF_MODEL));
     TRY(config_map_trainer(w->conf, &dims, has_weights, &w->config));
     config_map_board_model(&dims, &w->stats.model);
     if (w->stats.rank == 0 && conf_i64(w->conf, CONF_SAMPLE_EVERY) > 0)

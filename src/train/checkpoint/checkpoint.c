@@ -40,7 +40,8 @@ struct checkpoint {
     struct tensor_range *range;        /* ranges of the sources: their arg */
     int arrays_n;
     char dir[FILE_PATH_MAX];
-    struct model_marks marks; /* marks of the checkpoint that was found */
+    struct model_marks marks;           /* marks of the checkpoint that was found */
+    char base_sha256[MODEL_SHA256_MAX]; /* checkpoint_set_base; "": not called */
 };
 
 /* ---- names of arrays ---- */
@@ -173,7 +174,8 @@ struct differences {
 
 static bool is_dimension(const char *key)
 {
-    return strcmp(key, "name") != 0 && strcmp(key, "bos") != 0 && strcmp(key, "eos") != 0;
+    return strcmp(key, "name") != 0 && strcmp(key, "bos") != 0 && strcmp(key, "eos") != 0 &&
+           strcmp(key, "base_sha256") != 0; /* checkpoint_set_base compares it */
 }
 static bool is_of_optimizer(const char *key)
 {
@@ -412,6 +414,21 @@ enum status checkpoint_find(struct checkpoint *s, struct checkpoint_progress *pr
     return ST_OK;
 }
 
+enum status checkpoint_set_base(struct checkpoint *s, const char *sha256, const char *model)
+{
+    struct model_dims was;
+    text_copy(s->base_sha256, sizeof s->base_sha256, sha256);
+    if (!s->found)
+        return ST_OK;
+    TRY(load_dims_parse(ckpt_meta(s->found)->model_json, &was));
+    if (!was.adapter.base_sha256[0] || strcmp(was.adapter.base_sha256, sha256) == 0)
+        return ST_OK;
+    return FAIL(ST_BAD_SETTING,
+                "checkpoint %s holds an adapter of other weights: of a model with SHA-256 %s, and "
+                "MODEL=%s has %s; use the same model, another CHECKPOINT_DIR, or RESUME=never",
+                ckpt_path(s->found), was.adapter.base_sha256, model, sha256);
+}
+
 enum status checkpoint_verify(struct checkpoint *s, struct checkpoint_progress *progress,
                               bool *found_out, char *path, size_t path_cap)
 {
@@ -614,6 +631,7 @@ enum status checkpoint_save(struct checkpoint *s, const struct checkpoint_progre
     spike_history_write(&progress->spikes.history, meta.spike_history, sizeof meta.spike_history);
     if (!dims.marks.has_bos && dims.marks.eos_n == 0)
         dims.marks = s->marks;
+    text_copy(dims.adapter.base_sha256, sizeof dims.adapter.base_sha256, s->base_sha256);
     TRY(load_dims_json(&dims, meta.model_json, sizeof meta.model_json));
     bool whole = text_copy(meta.settings_json, sizeof meta.settings_json, s->config.settings_json);
     ASSERTF(whole, "settings of %zu bytes", strlen(s->config.settings_json));

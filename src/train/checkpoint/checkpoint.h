@@ -67,6 +67,11 @@ void checkpoint_close(struct checkpoint *checkpoint); /* accepts NULL */
  * warnings. */
 enum status checkpoint_find(struct checkpoint *checkpoint, struct checkpoint_progress *progress,
                             bool *found_out, char *path, size_t path_cap);
+/* checkpoint_set_base — sets the sum of the weights to which the adapter belongs, for checkpoints
+ * from now on (model_adapter.base_sha256). ST_BAD_SETTING: the checkpoint that was found has
+ * another; the message has both. model: the path of the weights. */
+enum status checkpoint_set_base(struct checkpoint *checkpoint, const char *sha256,
+                                const char *model);
 /* checkpoint_verify — verifies the checkpoint that checkpoint_find found, if no checkpoint_attach
  * will load it. If it is damaged, finds the newest valid one as checkpoint_find does. */
 enum status checkpoint_verify(struct checkpoint *checkpoint, struct checkpoint_progress *progress,

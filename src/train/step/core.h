@@ -52,10 +52,17 @@ struct step_core {
     /* shard that this rank computes; config.dims: the whole model */
     struct model_dims dims;
     const struct model_ops *model;
-    struct param_table table; /* table of dims */
+    /* the parameters of dims that are trained: the adapter's, if there is one, else the model's */
+    struct param_table table;
     struct step_pipe *pipe;   /* NULL: one stage (step/pipe.h) */
-    struct param_table whole; /* table of config.dims, if dims are only a shard */
+    struct param_table whole; /* those of config.dims, if dims are only a shard */
     bool has_whole;
+    /* with an adapter the parameters of the model, which are frozen: of dims, of config.dims */
+    struct {
+        struct param_table table, whole;
+        struct state state;
+        struct part_map map;
+    } frozen;
     struct param_table all_stages; /* config.shards > 0: table of the last tensor rank */
     struct tensor_axis tensor, context;
     const struct model_axis *tensor_axis, *context_axis; /* for struct pass */
@@ -108,7 +115,7 @@ enum status step_mesh_rank_table(const struct step_config *c, int ranks, int ran
                                  struct param_table *out);
 /* step_mesh_forget — frees the tables of step_mesh_describe. */
 void step_mesh_forget(struct step_core *s);
-/* step_mesh_open_state — makes the map from the model shards to the whole model. The store is
+/* step_mesh_open_state — makes the maps from the model shards to the whole model. The store is
  * open. */
 enum status step_mesh_open_state(struct step_core *s);
 /* step_mesh_open_axes — opens the axes through which passes call other ranks. Call it after

@@ -136,14 +136,16 @@ void step_memory_log(const struct step *s)
 {
     const struct comm_place *place = comm_place(s->core.config.comm);
     struct step_memory m = step_memory(s);
-    char word[7][32], held[112];
+    char word[8][32], held[112];
     bool is_discrete = dev_is_discrete(s->core.config.dev);
     if (place->rank != 0 || (place->ranks == 1 && !is_discrete))
         return;
     text_held(s, held, sizeof(held));
-    LOG_INFO("memory of a rank, planned and taken: parameters %s, gradients %s, moments %s, "
+    LOG_INFO("memory of a rank, planned and taken: parameters %s%s%s, gradients %s, moments %s, "
              "unsharded buffers %s, compression %s, passes %s, kernel scratch %s%s",
              text_format_bytes(word[0], 32, (double)m.store.params),
+             m.store.frozen > 0 ? ", frozen ones " : "",
+             m.store.frozen > 0 ? text_format_bytes(word[7], 32, (double)m.store.frozen) : "",
              text_format_bytes(word[1], 32, (double)m.store.grads),
              text_format_bytes(word[2], 32, (double)m.store.moments),
              text_format_bytes(word[3], 32, (double)m.store.unsharded),
@@ -159,8 +161,8 @@ struct store_config step_store_config(struct step *s)
     const struct step_config *c = &s->core.config;
     struct store_settings settings = c->store;
     /* another stage may hold a term of the embedding's gradient, or another rank tokens of the
-     * same samples */
-    if (s->core.pipe || step_mesh_context_ranks(&s->core) > 1)
+     * same samples; beside an adapter it has none */
+    if (s->core.pipe || step_mesh_context_ranks(&s->core) > 1 || c->dims.adapter.r > 0)
         settings.has_whole_embed = true;
     return (struct store_config){.dev = c->dev,
                                  .stream = s->core.stream,
@@ -168,6 +170,9 @@ struct store_config step_store_config(struct step *s)
                                  .world = c->comm,
                                  .table = &s->core.table,
                                  .whole = step_whole_table(s),
+                                 .frozen = s->core.frozen.table.params_n > 0 ? &s->core.frozen.table
+                                                                             : NULL,
+                                 .frozen_comm = s->core.local.world,
                                  .settings = settings,
                                  .shards = c->shards,
                                  .exact = step_mesh_exact(&s->core),

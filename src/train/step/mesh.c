@@ -94,19 +94,29 @@ static int64_t vocab_multiple(bool is_discrete)
     return is_discrete ? MODEL_VOCAB_MULTIPLE_GPU : 0;
 }
 
+/* Lists parameters of a model or of a shard of it: model_describe_trained, or
+ * model_ops.describe. */
+typedef enum status (*describe_fn)(const struct model_dims *dims, struct param_table *out);
+
 /* The table of a shard is padded for the ranks that share it, and a replica's table for its own
  * ranks. A whole table of a divided model is for files only. */
-enum status step_mesh_whole_table(const struct step_config *c, int ranks, bool is_discrete,
-                                  struct param_table *out)
+static enum status describe_whole(const struct step_config *c, int ranks, bool is_discrete,
+                                  describe_fn describe, struct param_table *out)
 {
     struct model_dims dims = c->dims;
     dims.shard.vocab_multiple = vocab_multiple(is_discrete);
-    TRY(model_ops(&dims)->describe(&dims, out));
+    TRY(describe(&dims, out));
     if (!has_shards(c))
         pad_table(c, out,
                   c->local.steps > 0 && c->local.replica_ranks > 0 ? c->local.replica_ranks
                                                                    : ranks);
     return ST_OK;
+}
+
+enum status step_mesh_whole_table(const struct step_config *c, int ranks, bool is_discrete,
+                                  struct param_table *out)
+{
+    return describe_whole(c, ranks, is_discrete, model_describe_trained, out);
 }
 
 int step_mesh_context_ranks(const struct step_core *s)
@@ -149,6 +159,7 @@ struct comm *step_mesh_data(const struct step_core *s)
 void step_mesh_close(struct step_core *s)
 {
     part_map_free(&s->map);
+    part_map_free(&s->frozen.map);
     tensor_axis_close(&s->tensor);
     tensor_axis_close(&s->context);
     mesh_comm_close(&s->mesh);
@@ -178,11 +189,11 @@ int step_mesh_store_ranks(const struct step_core *s)
     return mesh_group_n(&s->mesh.mesh, MESH_COMM_DATA_AXES);
 }
 
-/* Describes the shard of the model that the ranks at a coordinate compute. The caller frees the
- * table. */
+/* Describes the shard of the model that the ranks at a coordinate compute, and its parameters. The
+ * caller frees the table. */
 static enum status describe_shard(const struct step_core *s, struct mesh_coord at,
-                                  struct model_shard *shard, struct model_dims *dims,
-                                  struct param_table *table)
+                                  describe_fn describe, struct model_shard *shard,
+                                  struct model_dims *dims, struct param_table *table)
 {
     *shard = (struct model_shard){0};
     TRY(step_pipe_shard(s, at.at[MESH_AXIS_PIPELINE], shard));
@@ -190,7 +201,7 @@ static enum status describe_shard(const struct step_core *s, struct mesh_coord a
     shard->tensor_ranks = s->mesh.mesh.size[MESH_AXIS_TENSOR];
     shard->context_ranks = step_mesh_context_ranks(s);
     TRY(model_shard_dims(&s->config.dims, shard, dims));
-    TRY(model_ops(dims)->describe(dims, table));
+    TRY(describe(dims, table));
     pad_table(&s->config, table, step_mesh_store_ranks(s));
     return ST_OK;
 }
@@ -203,7 +214,7 @@ enum status step_mesh_rank_table(const struct step_config *c, int ranks, int ran
     struct model_dims dims;
     TRY(step_mesh_place(&s, rank, ranks));
     s.samples = count_samples_most(c, step_mesh_data_ranks(&s));
-    return describe_shard(&s, s.mesh.at, &shard, &dims, out);
+    return describe_shard(&s, s.mesh.at, model_describe_trained, &shard, &dims, out);
 }
 
 struct store_exact_place step_mesh_exact(const struct step_core *s)
@@ -214,8 +225,22 @@ struct store_exact_place step_mesh_exact(const struct step_core *s)
                                       .context_ranks = step_mesh_context_ranks(s)};
 }
 
+/* Describes the frozen parameters, if there is an adapter. */
+static enum status describe_frozen(struct step_core *s, bool is_discrete)
+{
+    struct model_shard shard;
+    struct model_dims dims;
+    if (s->config.dims.adapter.r == 0)
+        return ST_OK;
+    TRY(describe_shard(s, s->mesh.at, s->model->describe, &shard, &dims, &s->frozen.table));
+    return s->has_whole ? describe_whole(&s->config, mesh_ranks(&s->mesh.mesh), is_discrete,
+                                         s->model->describe, &s->frozen.whole)
+                        : ST_OK;
+}
+
 enum status step_mesh_describe(struct step_core *s, bool is_discrete)
 {
+    s->has_whole = has_shards(&s->config);
     s->config.dims.shard.vocab_multiple = vocab_multiple(is_discrete);
     TRY(check_shards(&s->config, &s->mesh.mesh));
     s->samples = count_samples_most(&s->config, step_mesh_data_ranks(s));
@@ -230,7 +255,9 @@ enum status step_mesh_describe(struct step_core *s, bool is_discrete)
     s->counts_losses = is_one && (is_first || s->config.dims.task == MODEL_TASK_LM);
     TRY(model_shard_tokens(s->config.seq_tokens, step_mesh_context_ranks(s), &s->own_tokens));
     struct model_shard shard;
-    TRY(describe_shard(s, s->mesh.at, &shard, &s->dims, &s->table));
+    TRY(describe_shard(s, s->mesh.at, model_describe_trained, &shard, &s->dims, &s->table));
+    s->model = model_ops(&s->dims);
+    TRY(describe_frozen(s, is_discrete));
     TRY(step_pipe_describe(s, &shard));
     /* If a tensor has copies, the gradient norm counts one: the copy of the first of its tensor
      * ranks, and the token embedding of the first stage, not of the last. */
@@ -239,7 +266,6 @@ enum status step_mesh_describe(struct step_core *s, bool is_discrete)
         row->is_counted_elsewhere = s->mesh.at.at[MESH_AXIS_TENSOR] % row->tensor_copies != 0 ||
                                     (row->unit == 0 && s->dims.shard.lacks_embed);
     }
-    s->model = model_ops(&s->dims);
     if (s->config.shards > 0) {
         /* The tensors of the last tensor rank, which has no fewer rows of the vocabulary than any
          * other. */
@@ -248,9 +274,8 @@ enum status step_mesh_describe(struct step_core *s, bool is_discrete)
             .tensor_rank = tensor_ranks - 1, .tensor_ranks = tensor_ranks, .context_ranks = 1};
         struct model_dims last_dims;
         TRY(model_shard_dims(&s->config.dims, &last, &last_dims));
-        TRY(model_ops(&last_dims)->describe(&last_dims, &s->all_stages));
+        TRY(model_describe_trained(&last_dims, &s->all_stages));
     }
-    s->has_whole = has_shards(&s->config);
     return s->has_whole ? step_mesh_whole_table(&s->config, mesh_ranks(&s->mesh.mesh), is_discrete,
                                                 &s->whole)
                         : ST_OK;
@@ -261,33 +286,51 @@ void step_mesh_forget(struct step_core *s)
     param_table_free(&s->table);
     param_table_free(&s->whole);
     param_table_free(&s->all_stages);
+    param_table_free(&s->frozen.table);
+    param_table_free(&s->frozen.whole);
+}
+
+/* Makes the map from the model shards to the whole model. */
+static enum status make_map(const struct step_core *s, describe_fn describe,
+                            const struct param_table *whole, struct part_map *map)
+{
+    const struct mesh *mesh = &s->mesh.mesh;
+    const int tensor = mesh->size[MESH_AXIS_TENSOR],
+              shards = tensor * mesh->size[MESH_AXIS_PIPELINE];
+    part_map_init(whole, shards, map);
+    for (int i = 0; i < shards; i++) {
+        const struct mesh_coord at = {
+            .at = {[MESH_AXIS_TENSOR] = i % tensor, [MESH_AXIS_PIPELINE] = i / tensor}};
+        struct model_shard shard;
+        struct model_dims dims;
+        struct param_table table = {0};
+        enum status st = describe_shard(s, at, describe, &shard, &dims, &table);
+        if (st == ST_OK)
+            st = part_map_add(map, i, &table);
+        param_table_free(&table);
+        TRY(st);
+    }
+    return part_map_check(map);
 }
 
 enum status step_mesh_open_state(struct step_core *s)
 {
     const struct mesh *mesh = &s->mesh.mesh;
-    const int tensor = mesh->size[MESH_AXIS_TENSOR],
-              shards = tensor * mesh->size[MESH_AXIS_PIPELINE];
+    struct store *frozen = store_frozen(s->store);
+    struct comm *world = s->local.world ? s->local.world : s->config.comm;
     s->state =
         s->local.is_on ? step_local_state(s) : state_of_model(s->config.comm, s->store, mesh, NULL);
+    if (frozen)
+        s->frozen.state = state_of_model(world, frozen, mesh, NULL);
     if (!s->has_whole)
         return ST_OK;
-    part_map_init(&s->whole, shards, &s->map);
-    for (int i = 0; i < shards; i++) {
-        const struct mesh_coord at = {
-            .at = {[MESH_AXIS_TENSOR] = i % tensor, [MESH_AXIS_PIPELINE] = i / tensor}};
-        /* Adds the shard of the ranks at a coordinate to the map, as shard i. */
-        struct model_shard shard;
-        struct model_dims dims;
-        struct param_table table = {0};
-        enum status st = describe_shard(s, at, &shard, &dims, &table);
-        if (st == ST_OK)
-            st = part_map_add(&s->map, i, &table);
-        param_table_free(&table);
-        TRY(st);
-    }
+    TRY(make_map(s, model_describe_trained, &s->whole, &s->map));
     s->state = state_of_model(s->config.comm, s->store, mesh, &s->map);
-    return part_map_check(&s->map);
+    if (!frozen)
+        return ST_OK;
+    TRY(make_map(s, s->model->describe, &s->frozen.whole, &s->frozen.map));
+    s->frozen.state = state_of_model(world, frozen, mesh, &s->frozen.map);
+    return ST_OK;
 }
 
 enum status step_mesh_open_axes(struct step_core *s)

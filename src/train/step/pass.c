@@ -141,8 +141,9 @@ enum status step_forward(struct step_core *s, const struct pass *p)
 /* The head reads the last unit and the embedding. */
 enum status step_unshard_head(struct step_core *s)
 {
-    TRY(store_unshard(s->store, s->table.units_n - 1, 0));
-    return s->table.param[0].unit == 0 ? store_unshard(s->store, 0, 0) : ST_OK;
+    const struct param_table *model = s->frozen.table.params_n > 0 ? &s->frozen.table : &s->table;
+    TRY(store_unshard(s->store, model->units_n - 1, 0));
+    return model->param[0].unit == 0 ? store_unshard(s->store, 0, 0) : ST_OK;
 }
 
 enum status step_micro_fwd(struct step *s, struct pass *p, const struct step_micro *m)

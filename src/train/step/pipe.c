@@ -75,7 +75,9 @@ enum status step_pipe_describe(struct step_core *s, const struct model_shard *sh
         own.lacks_head = shard->lacks_head || i < p->pipe.chunks - 1;
         TRY(model_shard_dims(&s->config.dims, &own, &chunk->dims));
         TRY(model_ops(&chunk->dims)->describe(&chunk->dims, &chunk->table));
-        TRY(model_ops(&chunk->dims)->describe(&chunk->dims, &chunk->grads));
+        TRY(model_describe_trained(&chunk->dims, &chunk->grads));
+        if (chunk->dims.adapter.r > 0)
+            TRY(model_describe_trained(&chunk->dims, &chunk->adapter));
         chunk->unit_first = i == 0 ? 1 : chunk[-1].unit_first + (int)chunk[-1].dims.layers;
         chunk->acts_n = s->config.is_eval ? 1 : most_in_flight(p, i);
         chunk->acts = memory_new((size_t)chunk->acts_n, sizeof *chunk->acts);
@@ -168,6 +170,7 @@ enum status step_pipe_open(struct step_core *s)
     store_bind(s->store, &pass);
     for (int i = 0; i < s->pipe->pipe.chunks; i++) {
         copy_offsets(&s->pipe->chunk[i].table, pass.table);
+        copy_offsets(&s->pipe->chunk[i].adapter, pass.adapter.table);
         copy_offsets(&s->pipe->chunk[i].grads, pass.grad_table);
     }
     return step_pipe_ends_open(s);
@@ -195,6 +198,7 @@ void step_pipe_close(struct step_core *s)
             model_plan_free(chunk->acts[micro]);
         free(chunk->acts);
         param_table_free(&chunk->table);
+        param_table_free(&chunk->adapter);
         param_table_free(&chunk->grads);
     }
     pipe_plan_free(&p->plan);
@@ -208,6 +212,7 @@ void step_pipe_bind(const struct step_core *s, int chunk, int micro, struct pass
     const struct step_pipe_chunk *at = &s->pipe->chunk[chunk];
     p->dims = &at->dims;
     p->table = &at->table;
+    p->adapter.table = &at->adapter;
     p->grad_table = &at->grads;
     p->acts = at->acts[micro % at->acts_n];
 }

@@ -20,10 +20,11 @@
 /* Consecutive layers of the model on one stage, described as a shard of the model of their own. */
 struct step_pipe_chunk {
     struct model_dims dims;
-    int unit_first;           /* the stage's unit of its first block */
-    struct param_table table; /* table of dims, with offsets of the parameters that passes read */
-    struct param_table grads; /* the same with offsets of gradients */
-    struct model_acts **acts; /* (acts_n); micro-batch i uses number i % acts_n */
+    int unit_first;             /* the stage's unit of its first block */
+    struct param_table table;   /* the model's parameters, with the offsets that passes read */
+    struct param_table adapter; /* the adapter's, if there is one, with such offsets */
+    struct param_table grads;   /* the parameters that are trained, with offsets of gradients */
+    struct model_acts **acts;   /* (acts_n); micro-batch i uses number i % acts_n */
     int acts_n;
 };
 

@@ -19,7 +19,7 @@ static bool is_last(const struct step_core *s)
 
 bool step_pipe_ends_is_tied(const struct step_config *c)
 {
-    return c->dims.task == MODEL_TASK_LM && !c->dims.features.is_untied;
+    return c->dims.task == MODEL_TASK_LM && !c->dims.features.is_untied && c->dims.adapter.r == 0;
 }
 
 bool step_pipe_ends_adds(const struct step_core *s)

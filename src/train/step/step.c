@@ -303,6 +303,12 @@ struct stream *step_stream(const struct step *s) { return s->core.stream; }
 
 const struct state *step_state(const struct step *s) { return &s->core.state; }
 
+const struct param_table *step_frozen_table(const struct step *s)
+{
+    return s->core.has_whole ? &s->core.frozen.whole : &s->core.frozen.table;
+}
+const struct state *step_frozen_state(const struct step *s) { return &s->core.frozen.state; }
+
 struct tensor step_tensor(const struct step *s, int array)
 {
     const struct state_array p = state_describe(store_state(s->core.store), array, 0);

@@ -150,9 +150,10 @@ bool step_mesh_divides_passes(const struct step_config *config, int ranks);
 
 struct step;
 
-/* step_open — allocates all memory and draws the initial parameters (is_loaded: zeros). Fails with
- * ST_BAD_SETTING for sizes that do not fit the model, and with ST_RETRY or ST_BAD_SETTING if memory
- * is short (base/memory.h). */
+/* step_open — allocates all memory and draws the initial parameters (is_loaded: zeros). The frozen
+ * parameters beside an adapter are zeros until the caller writes them (step_frozen_state). Fails
+ * with ST_BAD_SETTING for sizes that do not fit the model, and with ST_RETRY or ST_BAD_SETTING if
+ * memory is short (base/memory.h). */
 enum status step_open(const struct step_config *config, struct step **out);
 void step_close(struct step *step); /* local; accepts NULL */
 
@@ -252,6 +253,11 @@ const struct param_table *step_whole_table(const struct step *step);
 /* step_own_table — returns the table of the model shard that this rank computes, for
  * step_tensor and step_grads. */
 const struct param_table *step_own_table(const struct step *step);
+/* step_frozen_table — returns the table of the model's parameters beside an adapter, which are
+ * frozen, as step_whole_table; without parameters if there is no adapter. */
+const struct param_table *step_frozen_table(const struct step *step);
+/* step_frozen_state — returns their state: array 0 can be written. */
+const struct state *step_frozen_state(const struct step *step);
 /* step_stream — returns the stream of all passes and updates; valid until step_close. */
 struct stream *step_stream(const struct step *step);
 

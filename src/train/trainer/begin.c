@@ -4,6 +4,7 @@
 #include "train/feature/step_local.h"
 #include "train/trainer/inside.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -13,6 +14,7 @@
 #include "base/text.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/step/lr_schedule.h"
+#include "train/weights/adapter.h"
 #include "train/weights/weights.h"
 
 static void heartbeat_bytes(void *arg, int64_t bytes)
@@ -138,7 +140,8 @@ static enum status open_step(struct trainer *t, bool is_loaded)
                  info.name);
     TRY(step_open(&config, &t->step));
     t->numbers.planned_ms = trainer_planned_ms(c, t->peak_flops, t->consensus.ranks);
-    t->numbers.model.parameters = step_whole_table(t->step)->parameters;
+    t->numbers.model.parameters =
+        step_whole_table(t->step)->parameters + step_frozen_table(t->step)->parameters;
     trainer_publish(t, t->numbers.phase);
     return ST_OK;
 }
@@ -195,9 +198,65 @@ static enum status open_files(struct trainer *t)
     return tfevents_open(dir, t->progress.step + 1, &t->events);
 }
 
-/* load_state — On rank 0: loads the checkpoint, or the weights of model_path. */
-static enum status load_state(struct trainer *t, bool is_found)
+/* ---- the frozen weights of an adapter's model ---- */
+
+static enum status put_frozen(void *arg, int64_t first, int64_t n, const float *values)
 {
+    const struct trainer *t = arg;
+    const struct param_table *table = step_frozen_table(t->step);
+    for (int64_t i = 0; i < n; i++)
+        if (!isfinite(values[i]))
+            return FAIL(ST_BAD_DATA,
+                        "%s: element %lld of %s is %g; the weights are damaged, or their training "
+                        "diverged: use others",
+                        t->config->model_path,
+                        (long long)(first + i - table->param[param_at(table, first + i)].offset),
+                        table->param[param_at(table, first + i)].name, (double)values[i]);
+    return state_write(step_frozen_state(t->step), 0, first, n, values);
+}
+
+/* load_frozen — On rank 0: loads the weights of model_path, and computes their sum. */
+static enum status load_frozen(struct trainer *t)
+{
+    char count[2][32];
+    const struct load_target to = {.table = step_frozen_table(t->step),
+                                   .put = put_frozen,
+                                   .arg = t,
+                                   .sum = load_sum_open(),
+                                   .ignores_tensors = t->config->ignores_tensors};
+    const enum status st = weights_load(t->config->model_path, &to);
+    load_sum_close(to.sum, t->base_sha256);
+    TRY(st);
+    LOG_INFO("weights from %s, SHA-256 %s; they are frozen, and an adapter of %s parameters beside "
+             "their %s trains",
+             t->config->model_path, t->base_sha256,
+             text_format_count(count[0], 32, (double)step_whole_table(t->step)->parameters),
+             text_format_count(count[1], 32, (double)to.table->parameters));
+    return t->checkpoint ? checkpoint_set_base(t->checkpoint, t->base_sha256, t->config->model_path)
+                         : ST_OK;
+}
+
+/* load_adapter — On rank 0: loads the adapter of adapter_path, with which the run starts. */
+static enum status load_adapter(struct trainer *t)
+{
+    struct checkpoint_put put = {t->step, 0};
+    const struct load_target to = checkpoint_target(&put, t->needs_transfer);
+    struct adapter *adapter;
+    TRY(adapter_open(t->config->adapter_path, &t->config->step.dims, &adapter));
+    enum status st = adapter_check_base(adapter, t->base_sha256, t->config->model_path);
+    if (st == ST_OK)
+        st = load_params(&to, adapter_load_file(adapter));
+    if (st == ST_OK)
+        LOG_INFO("adapter from %s", adapter_path(adapter));
+    adapter_close(adapter);
+    return st;
+}
+
+/* load_state — On rank 0: loads the checkpoint, or the weights of model_path, beside an adapter
+ * the adapter of adapter_path. */
+static enum status load_state(struct trainer *t)
+{
+    const bool is_found = t->is_found;
     if (t->checkpoint)
         TRY(checkpoint_attach(t->checkpoint, t->step, &t->progress, t->last_checkpoint.path,
                               sizeof t->last_checkpoint.path));
@@ -211,6 +270,8 @@ static enum status load_state(struct trainer *t, bool is_found)
                         (long long)t->progress.samples, (long long)t->samples);
         LOG_INFO("resuming from %s: step %lld of %lld%s", t->last_checkpoint.path,
                  (long long)t->progress.step, (long long)t->steps, samples);
+    } else if (t->config->step.dims.adapter.r > 0) {
+        TRY(t->config->adapter_path[0] ? load_adapter(t) : ST_OK);
     } else if (t->config->model_path[0]) {
         struct checkpoint_put put = {t->step, 0};
         struct load_target to = checkpoint_target(&put, t->needs_transfer);
@@ -221,22 +282,23 @@ static enum status load_state(struct trainer *t, bool is_found)
     return ST_OK;
 }
 
-/* load_all — Loads on rank 0, and sends every rank its values. */
-static enum status load_all(struct trainer *t, bool is_found)
+/* load_on_all — Loads on rank 0, and sends every rank its values of a state. */
+static enum status load_on_all(struct trainer *t, const struct state *state,
+                               enum status (*load)(struct trainer *t))
 {
     if (t->consensus.ranks == 1)
-        return load_state(t, is_found);
+        return load(t);
     if (!t->is_rank0) {
-        enum status st = state_serve(step_state(t->step));
+        enum status st = state_serve(state);
         if (st != ST_OK)
             status_clear(); /* rank 0's message follows, unless it is lost */
         TRY(consensus_outcome(&t->consensus, st));
         return st == ST_OK ? ST_OK : FAIL(st, "the checkpoint could not be sent to all ranks");
     }
-    enum status st = load_state(t, is_found);
+    enum status st = load(t);
     struct status_saved saved;
     status_save(&saved);
-    enum status st_end = state_end(step_state(t->step), st);
+    enum status st_end = state_end(state, st);
     if (st != ST_OK)
         status_restore(&saved);
     return consensus_outcome(&t->consensus, st != ST_OK ? st : st_end);
@@ -265,7 +327,11 @@ enum status trainer_begin(struct trainer *t)
     if (start.is_found && t->progress.step >= t->end)
         return ST_OK; /* all steps are done: no memory is needed */
     TRY(open_step(t, start.is_found));
-    TRY(t->is_from_memory ? trainer_copy_restore(t) : load_all(t, start.is_found));
+    t->is_found = start.is_found;
+    if (t->config->step.dims.adapter.r > 0)
+        TRY(load_on_all(t, step_frozen_state(t->step), load_frozen));
+    TRY(t->is_from_memory ? trainer_copy_restore(t)
+                          : load_on_all(t, step_state(t->step), load_state));
     step_loss_scale_set(t->step, t->progress.scale);
     step_spikes_set(t->step, &t->progress.spikes);
     t->progress.is_apart = step_local_is_apart(t->step);

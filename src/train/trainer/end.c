@@ -116,7 +116,14 @@ void trainer_end(struct trainer *t)
     if (!t->checkpoint)
         return;
     log_console("checkpoint %s", t->last_checkpoint.path);
-    if (c->step.dims.task == MODEL_TASK_LM)
-        log_console("to write text: %s generate CHECKPOINT_DIR='%s' PROMPT='The' TOKENS=100",
-                    program_name(), c->checkpoint_dir);
+    if (c->step.dims.task != MODEL_TASK_LM)
+        return;
+    const bool is_adapter = c->step.dims.adapter.r > 0;
+    char model[FILE_PATH_MAX + 32] = "";
+    if (is_adapter)
+        text_format(model, sizeof model, "MODEL='%s' ", c->model_path);
+    log_console("to %s: %s %s %s%s='%s'%s", c->is_chat ? "talk to it" : "write text",
+                program_name(), c->is_chat ? "chat" : "generate", model,
+                is_adapter ? "ADAPTER" : "CHECKPOINT_DIR", c->checkpoint_dir,
+                c->is_chat ? "" : " PROMPT='The' TOKENS=100");
 }

@@ -42,6 +42,9 @@ struct trainer {
     struct ledger_file *ledger;  /* NULL: as checkpoint */
     struct peer_copy *peer_copy; /* NULL: no copies in peers' memory */
     bool is_from_memory;         /* the state comes from peer_copy */
+    bool is_found;               /* it comes from there, or from a checkpoint */
+    /* rank 0, with an adapter: the sum of the frozen weights (load.h) */
+    char base_sha256[MODEL_SHA256_MAX];
     struct metrics_file metrics;
     struct tfevents *events;         /* NULL: no TENSORBOARD_DIR */
     struct sample_text *sample_text; /* NULL: no SAMPLE_EVERY */

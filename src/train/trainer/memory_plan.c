@@ -79,6 +79,7 @@ static void add_step(struct memory_plan *plan, const struct step_memory *m, bool
 {
     int64_t *at = is_discrete ? plan->device : plan->host;
     at[MEMORY_PLAN_PARAMETERS] += m->store.params;
+    at[MEMORY_PLAN_FROZEN] += m->store.frozen;
     at[MEMORY_PLAN_GRADIENTS] += m->store.grads;
     at[MEMORY_PLAN_MOMENTS] += m->store.moments;
     at[MEMORY_PLAN_UNSHARDED] += m->store.unsharded;

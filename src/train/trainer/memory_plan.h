@@ -13,6 +13,7 @@
  * stream. */
 #define MEMORY_PLAN_LIST(X)                      \
     X(PARAMETERS, "parameters")                  \
+    X(FROZEN, "frozen parameters")               \
     X(GRADIENTS, "gradients")                    \
     X(MOMENTS, "moments")                        \
     X(ACTIVATIONS, "activations")                \

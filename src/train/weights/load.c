@@ -4,8 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/log.h"
+#include <openssl/evp.h>
+
 #include "base/assert.h"
+#include "base/log.h"
+#include "base/memory.h"
 #include "base/text.h"
 
 #define BUFFER_ELEMS ((int64_t)1 << 18)
@@ -33,7 +36,7 @@ void load_release(const struct load_file *file, const struct load_entry *entry)
         gguf_model_release(file->gguf, &entry->gguf);
     else if (file->hf)
         hf_release(file->hf, entry->plain);
-    else
+    else if (file->ckpt)
         ckpt_release(file->ckpt, entry->plain);
 }
 
@@ -48,10 +51,93 @@ enum status load_find(const struct load_file *file, const struct param *p, struc
         return llmc_tensor(llmc_of(file->llmc), p->name, p->dims_n, p->dim, &out->llmc);
     if (file->gguf)
         return gguf_model_tensor(file->gguf, p->name, p->dims_n, p->dim, &out->gguf);
+    if (file->peft)
+        return peft_tensor(file->peft, p->name, p->dims_n, p->dim, &out->plain);
     if (file->hf)
         return hf_tensor(file->hf, p->name, p->dims_n, p->dim, &out->plain);
     return ckpt_tensor(file->ckpt, file->array, p->name, p->dims_n, p->dim, &out->plain);
 }
+
+/* ---- the sum, and the adapter that is added ---- */
+
+struct load_sum {
+    EVP_MD_CTX *context;
+};
+
+struct load_sum *load_sum_open(void)
+{
+    struct load_sum *sum = memory_new(1, sizeof *sum);
+    sum->context = EVP_MD_CTX_new();
+    const bool is_open = sum->context && EVP_DigestInit_ex(sum->context, EVP_sha256(), NULL) == 1;
+    ASSERT(is_open);
+    return sum;
+}
+
+void load_sum_close(struct load_sum *sum, char out[MODEL_SHA256_MAX])
+{
+    unsigned char digest[EVP_MAX_MD_SIZE];
+    if (!sum)
+        return;
+    const bool is_done = EVP_DigestFinal_ex(sum->context, digest, NULL) == 1;
+    ASSERT(is_done);
+    for (int i = 0; out && i < (MODEL_SHA256_MAX - 1) / 2; i++)
+        text_format(out + 2 * i, 3, "%02x", digest[i]);
+    EVP_MD_CTX_free(sum->context);
+    free(sum);
+}
+
+/* find_factor — finds A or B of a weight in the adapter's table; NULL: it has none. */
+static const struct param *find_factor(const struct load_merge *merge, const char *weight,
+                                       const char *ending)
+{
+    char name[PARAM_NAME_MAX];
+    const size_t n = text_ends(weight, "weight") ? strlen(weight) - strlen("weight") : 0;
+    if (n == 0 || !text_format(name, sizeof name, "%.*s%s", (int)n, weight, ending))
+        return NULL;
+    return param_find(merge->table, name);
+}
+
+/* add_adapter — adds the adapter to elements [first, first + n) of a weight, row by row. A weight
+ * of GPT-2 is (in, out), all others are (out, in). */
+static void add_adapter(const struct load_merge *merge, const struct param *p, int64_t first,
+                        int64_t n, float *values)
+{
+    const struct param *a = find_factor(merge, p->name, "lora_A.weight"),
+                       *b = find_factor(merge, p->name, "lora_B.weight");
+    if (!a || !b)
+        return;
+    const bool is_io = merge->dims.arch == MODEL_ARCH_GPT2;
+    const int64_t in = a->dim[1], rank = a->dim[0], columns = p->dim[1];
+    const float *a_values = merge->values + a->offset, *b_values = merge->values + b->offset;
+    const float scale = (float)(merge->dims.adapter.alpha / (double)rank);
+    for (int64_t at = 0, run; at < n; at += run) {
+        const int64_t row = (first + at) / columns, column = (first + at) % columns;
+        run = columns - column < n - at ? columns - column : n - at;
+        for (int64_t k = 0; k < rank; k++) {
+            const float factor =
+                            scale * (is_io ? a_values[k * in + row] : b_values[row * rank + k]),
+                        *other = is_io ? b_values + column * rank + k : a_values + k * in + column;
+            const int64_t step = is_io ? rank : 1;
+            for (int64_t i = 0; i < run; i++)
+                values[at + i] += factor * other[i * step];
+        }
+    }
+}
+
+/* read_values — reads elements as they go into the target. */
+static void read_values(const struct load_target *to, const struct param *p,
+                        const struct load_entry *entry, int64_t first, int64_t n, float *out)
+{
+    load_read(entry, first, n, out);
+    if (to->sum) {
+        const bool is_added = EVP_DigestUpdate(to->sum->context, out, (size_t)n * sizeof *out) == 1;
+        ASSERT(is_added);
+    }
+    if (to->merge)
+        add_adapter(to->merge, p, first, n, out);
+}
+
+/* ---- a parameter, range by range ---- */
 
 /* Elements that were read and not yet put: neighbours in the table are put together, because each
  * put is two calls of all ranks. first + n: the offset at which the next element begins, except for
@@ -86,14 +172,14 @@ static enum status copy_range(const struct load_target *to, const struct param *
         }
         memset(pending->values + pending->n, 0, (size_t)padding * sizeof *pending->values);
         pending->n += padding;
-        load_read(entry, first, n, pending->values + pending->n);
+        read_values(to, p, entry, first, n, pending->values + pending->n);
         pending->n += n;
         pending->last = p;
         return ST_OK;
     }
     float *buffer = pending->values;
     void *out = tensor_at(to->data, p->offset + first).data;
-    load_read(entry, first, n, to->stream ? buffer : out);
+    read_values(to, p, entry, first, n, to->stream ? buffer : out);
     if (!to->stream)
         return ST_OK;
     TRY(dev_copy(to->stream, out, buffer, (size_t)n * sizeof *buffer));
@@ -112,7 +198,8 @@ static enum status copy_entry(const struct load_target *to, const struct param *
     int64_t most = row < BUFFER_ELEMS ? BUFFER_ELEMS / row * row : BUFFER_ELEMS;
     ASSERTF(elems == p->elems, "%s: %lld elements, expected %lld", p->name, (long long)elems,
             (long long)p->elems);
-    if (!to->put && to->stream && (entry->plain && entry->plain->dtype == DTYPE_F32)) {
+    if (!to->put && !to->sum && !to->merge && to->stream &&
+        (entry->plain && entry->plain->dtype == DTYPE_F32)) {
         TRY(dev_copy(to->stream, tensor_at(to->data, p->offset).data, entry->plain->data,
                      entry->plain->bytes));
         return dev_sync(to->stream);

@@ -1,5 +1,5 @@
-/* load — reads parameters and moments from files into a device's memory; writes and parses the
- * model's dimensions as JSON.
+/* load — reads parameters and moments from files into a device's memory, with an adapter added if
+ * wanted; writes and parses the model's dimensions as JSON.
  *
  * For training and generation. It must not know how the numbers are used, nor how a file was
  * found. */
@@ -14,7 +14,23 @@
 #include "format/gguf_model.h"
 #include "format/hf.h"
 #include "format/llmc.h"
+#include "train/weights/peft.h"
 #include "model/model.h"
+
+/* An adapter (LoRA) that is added to weights while they are read: W + (alpha/r)·B·A. Its tensors
+ * are in `values`, with the offsets of `table`, of which each A precedes the B's of its layer. */
+struct load_merge {
+    struct model_dims dims; /* with the adapter */
+    const struct param_table *table;
+    const float *values;
+};
+
+/* A sum of a model's weights: SHA-256 of all values as f32, little-endian, parameter by parameter
+ * in the order of the table. */
+struct load_sum;
+struct load_sum *load_sum_open(void);
+/* load_sum_close — writes the digits to out (NULL: not wanted), and frees the sum. Accepts NULL. */
+void load_sum_close(struct load_sum *sum, char out[MODEL_SHA256_MAX]);
 
 /* The target of a load: table->total_elems f32 elements on stream's device. stream NULL: in host
  * memory. data NULL: names and shapes are checked and nothing is read. With put, values are passed
@@ -26,12 +42,15 @@ struct load_target {
     /* range of the table's elements */
     enum status (*put)(void *arg, int64_t first, int64_t n, const float *values);
     void *arg;
-    bool skips_hidden;    /* the file has no hidden matrices */
+    struct load_sum *sum;           /* the values before a merge are added to it; NULL: none */
+    const struct load_merge *merge; /* an adapter to be added; NULL: none */
+    bool skips_hidden;              /* the file has no hidden matrices */
     bool ignores_tensors; /* leaves out tensors of a Hugging Face folder that are not the model's */
 };
 
-/* An open file or folder with parameters: one of the four. */
+/* An open file or folder with parameters: one of the five. */
 struct load_file {
+    const struct peft *peft;
     const struct hf_model *hf;
     const struct llmc_file *llmc;
     const struct gguf_model *gguf;

@@ -91,6 +91,9 @@ static const char *const mlp_words[] = {[MODEL_MLP_GELU_TANH] = "gelu_tanh",
                                         [MODEL_MLP_GELU_ERF] = "gelu_erf",
                                         [MODEL_MLP_SWIGLU] = "swiglu",
                                         [MODEL_MLP_RELU2] = "relu2"};
+static const char *const targets_words[] = {[MODEL_TARGETS_ALL] = "all",
+                                            [MODEL_TARGETS_ATTENTION] = "attention",
+                                            [MODEL_TARGETS_MLP] = "mlp"};
 static const char *const bias_words[] = {
     [MODEL_BIAS_ALL] = "all", [MODEL_BIAS_QKV] = "qkv", [MODEL_BIAS_NONE] = "none"};
 static const char *const scaling_words[] = {[MODEL_ROPE_KIND_NONE] = "none",
@@ -175,6 +178,12 @@ enum status load_dims_json(const struct model_dims *dims, char *out, size_t cap)
         if (dims->features.position == MODEL_POSITION_ROPE)
             add_rope(&dims->features.rope, &text);
     }
+    if (dims->adapter.r > 0)
+        text_add(&text,
+                 ",\"lora_rank\":%lld,\"lora_alpha\":%s,\"lora_targets\":\"%s\","
+                 "\"base_sha256\":\"%s\"",
+                 (long long)dims->adapter.r, text_f64(dims->adapter.alpha).text,
+                 targets_words[dims->adapter.targets], dims->adapter.base_sha256);
     add_marks(dims, &text);
     text_add(&text, "}");
     bool is_made = !text.overflow, fits = is_made && text_copy(out, cap, text.data);
@@ -225,6 +234,20 @@ static enum status read_rope(const cJSON *object, struct model_rope *r)
     TRY(json_get_f64(object, "rope_beta_slow", &r->beta_slow));
     TRY(json_get_f64(object, "rope_attention_factor", &r->attention_factor));
     return json_get_i64(object, "rope_original_context", 0, WIDTH_MAX, &r->original_context);
+}
+
+/* read_adapter — Reads the adapter; without "lora_rank" there is none. */
+static enum status read_adapter(const cJSON *object, struct model_adapter *out)
+{
+    int targets = 0;
+    if (!cJSON_GetObjectItemCaseSensitive(object, "lora_rank"))
+        return ST_OK;
+    TRY(json_get_i64(object, "lora_rank", 1, MODEL_ADAPTER_RANK_MAX, &out->r));
+    TRY(json_get_f64(object, "lora_alpha", &out->alpha));
+    TRY(read_word(object, "lora_targets", targets_words, COUNT_OF(targets_words), &targets));
+    out->targets = (enum model_targets)targets;
+    text_copy(out->base_sha256, sizeof out->base_sha256, json_text(object, "base_sha256"));
+    return ST_OK;
 }
 
 /* read_marks — Reads the marks. Older versions wrote none, or one that ends a text. */
@@ -310,6 +333,7 @@ static enum status read_dims(const cJSON *object, struct model_dims *out)
     TRY(json_get_i64(object, "context", 1, WIDTH_MAX, &out->context));
     TRY(json_get_i64(object, "vocab", 1, WIDTH_MAX, &out->vocab));
     TRY(read_arch(object, out));
+    TRY(read_adapter(object, &out->adapter));
     TRY(read_marks(object, out->vocab, &out->marks));
     return model_check(out);
 }

@@ -37,7 +37,8 @@ static void check(const struct shape *s, enum dtype dtype, int64_t shift)
                         s->rows,
                         s->columns,
                         s->y_stride,
-                        s->x_stride};
+                        s->x_stride,
+                        0};
     expect(s, at, each);
     for (int level = 0; level < CPU_ISA_N; level++)
         for (int threads = 1; threads <= KT_THREADS; threads++) {
@@ -86,14 +87,30 @@ TEST(there_and_back)
     const int64_t n = 37, wide = 24, first = 8, c = 16;
     float *x = kt_floats(n * wide, KT_RANDOM, 1), block[37 * 16], back[37 * 24];
     for (struct kt_device *d = kt_after(-1, 2); d; d = kt_after(d->level, 2)) {
-        struct copy_2d out = {kt_f32(block), tensor_at(kt_f32(x), first), n, c, c, wide},
-                       in = {tensor_at(kt_f32(back), first), kt_f32(block), n, c, wide, c};
+        struct copy_2d out = {kt_f32(block), tensor_at(kt_f32(x), first), n, c, c, wide, 0},
+                       in = {tensor_at(kt_f32(back), first), kt_f32(block), n, c, wide, c, 0};
         memcpy(back, x, sizeof back);
         for (int64_t i = 0; i < n; i++)
             memset(back + i * wide + first, 0, (size_t)c * sizeof *back);
         kt_ok(dev_op(d->dev)->copy_2d(d->stream, &out));
         kt_ok(dev_op(d->dev)->copy_2d(d->stream, &in));
         assert_memory_equal(back, x, sizeof back);
+    }
+    kt_free(x);
+}
+
+/* A factor, from columns of rows to rows of their own, and in place. */
+TEST(rows_are_scaled)
+{
+    const int64_t n = 37, wide = 24, first = 8, c = 16;
+    float *x = kt_floats(n * wide, KT_RANDOM, 1), out[37 * 16];
+    for (struct kt_device *d = kt_after(-1, 2); d; d = kt_after(d->level, 2)) {
+        struct copy_2d apart = {kt_f32(out), tensor_at(kt_f32(x), first), n, c, c, wide, 1.5f},
+                       again = {kt_f32(out), kt_f32(out), n, c, c, c, 0.1f};
+        kt_ok(dev_op(d->dev)->copy_2d(d->stream, &apart));
+        kt_ok(dev_op(d->dev)->copy_2d(d->stream, &again));
+        for (int64_t i = 0; i < n * c; i++)
+            assert_float_equal(out[i], 0.1f * (1.5f * x[i / c * wide + first + i % c]), 0);
     }
     kt_free(x);
 }

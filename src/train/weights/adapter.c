@@ -1,0 +1,149 @@
+/* adapter — see adapter.h. */
+#include "train/weights/adapter.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "train/weights/weights.h"
+
+struct adapter {
+    struct peft *peft;
+    struct ckpt *ckpt;
+    struct load_file file;
+    char path[FILE_PATH_MAX];
+    struct param_table table;
+    struct load_merge merge;
+    float *values; /* made by adapter_merge */
+};
+
+/* ---- what a folder of PEFT adapts ---- */
+
+static bool is_in_table(void *arg, const char *name) { return param_find(arg, name) != NULL; }
+
+/* find_targets — finds the targets whose tensors the folder has, all of them and no other. */
+static enum status find_targets(struct adapter *adapter, struct model_dims *dims)
+{
+    static const enum model_targets all[] = {MODEL_TARGETS_ALL, MODEL_TARGETS_ATTENTION,
+                                             MODEL_TARGETS_MLP};
+    const char *stray = NULL;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        dims->adapter.targets = all[i];
+        param_table_free(&adapter->table);
+        TRY(model_describe_trained(dims, &adapter->table));
+        stray = peft_stray(adapter->peft, is_in_table, &adapter->table);
+        if (!stray && peft_tensors(adapter->peft) == adapter->table.params_n)
+            return ST_OK;
+        if (stray && i == 0)
+            return FAIL(ST_BAD_DATA,
+                        "%s: tensor %s is of no linear layer of a block of %s; use an adapter of "
+                        "this model, whose target_modules are such layers",
+                        adapter->path, stray, dims->name);
+    }
+    return FAIL(ST_BAD_DATA,
+                "%s has %d tensors, and not those of all linear layers of %s, of attention or of "
+                "the MLP in every layer (LORA_TARGETS); merge it in PEFT (merge_and_unload), and "
+                "use the merged model",
+                adapter->path, peft_tensors(adapter->peft), dims->name);
+}
+
+static enum status open_peft(struct adapter *adapter, struct model_dims *dims)
+{
+    TRY(peft_open(adapter->path, (enum hf_arch)dims->arch, &adapter->peft));
+    const struct peft_config *config = peft_config(adapter->peft);
+    dims->adapter = (struct model_adapter){.r = config->rank, .alpha = config->alpha};
+    adapter->file.peft = adapter->peft;
+    TRY(model_check(dims));
+    return find_targets(adapter, dims);
+}
+
+/* ---- a checkpoint ---- */
+
+static enum status open_checkpoint(struct adapter *adapter, struct model_dims *dims)
+{
+    struct model_dims was;
+    TRY(weights_checkpoint(adapter->path, &adapter->ckpt, &was));
+    text_copy(adapter->path, sizeof adapter->path, ckpt_path(adapter->ckpt));
+    if (was.adapter.r == 0)
+        return FAIL(ST_BAD_DATA,
+                    "%s is a checkpoint of a whole model, not of an adapter; use it as MODEL, "
+                    "without ADAPTER",
+                    adapter->path);
+    dims->adapter = was.adapter;
+    adapter->file.ckpt = adapter->ckpt;
+    adapter->file.array = "model";
+    return model_describe_trained(dims, &adapter->table);
+}
+
+/* ---- life ---- */
+
+enum status adapter_open(const char *path, const struct model_dims *base, struct adapter **out)
+{
+    struct adapter *adapter = memory_new(1, sizeof *adapter);
+    struct model_dims dims = *base;
+    struct load_entry entry;
+    enum status st = ST_OK;
+    if (!text_copy(adapter->path, sizeof adapter->path, path))
+        st = FAIL(ST_BAD_SETTING, "the path of an adapter is too long: %.64s…", path);
+    else if (peft_is_folder(path))
+        st = open_peft(adapter, &dims);
+    else if (weights_are_ckpt(path))
+        st = open_checkpoint(adapter, &dims);
+    else
+        st = FAIL(ST_NO_INPUT,
+                  "%s holds no adapter; give a folder with adapter_config.json, or a checkpoint of "
+                  "a run with LORA",
+                  path);
+    for (int i = 0; st == ST_OK && i < adapter->table.params_n; i++)
+        st = load_find(&adapter->file, &adapter->table.param[i], &entry);
+    if (st == ST_OK) {
+        adapter->merge = (struct load_merge){.dims = dims, .table = &adapter->table};
+        *out = adapter;
+    } else {
+        adapter_close(adapter);
+    }
+    return st;
+}
+
+void adapter_close(struct adapter *adapter)
+{
+    if (!adapter)
+        return;
+    peft_close(adapter->peft);
+    ckpt_close(adapter->ckpt);
+    param_table_free(&adapter->table);
+    free(adapter->values);
+    free(adapter);
+}
+
+struct model_adapter adapter_of(const struct adapter *adapter)
+{
+    return adapter->merge.dims.adapter;
+}
+const char *adapter_path(const struct adapter *adapter) { return adapter->path; }
+const struct ckpt *adapter_ckpt(const struct adapter *adapter) { return adapter->ckpt; }
+const struct load_file *adapter_load_file(const struct adapter *adapter) { return &adapter->file; }
+
+enum status adapter_merge(struct adapter *adapter, const struct load_merge **out)
+{
+    if (!adapter->values)
+        adapter->values = memory_new((size_t)adapter->table.total_elems, sizeof(float));
+    adapter->merge.values = adapter->values;
+    const struct load_target to = {.table = &adapter->table, .data = {adapter->values, DTYPE_F32}};
+    TRY(load_params(&to, &adapter->file));
+    *out = &adapter->merge;
+    return ST_OK;
+}
+
+enum status adapter_check_base(const struct adapter *adapter, const char *sha256, const char *model)
+{
+    const char *was = adapter->merge.dims.adapter.base_sha256;
+    if (!was[0] || strcmp(was, sha256) == 0)
+        return ST_OK;
+    return FAIL(ST_BAD_DATA,
+                "%s is an adapter of other weights: of a model with SHA-256 %s, and %s has %s; use "
+                "the model with which it was trained",
+                adapter->path, was, model, sha256);
+}

@@ -1,0 +1,106 @@
+#!/bin/bash
+# test_lora — LORA: an adapter beside frozen weights, on every mesh, exact, resumed, killed, with copies in memory; evaluated, and refused
+# where it does not fit. tests/golden/test_lora compares its numbers with those of PEFT.
+. "$(dirname "$0")/lib.sh"
+. "$root/tests/e2e/nodes_lib.sh"
+small="LAYERS=2 HEADS=4 KV_HEADS=2 EMBED=32 FFN=48 VOCAB=50257 CONTEXT=128"
+shape="BATCH_SIZE=2 GLOBAL_BATCH=8 SEQ_LEN=64 LR_SCHEDULE=constant TASK=chat CHAT_TEMPLATE=zephyr TOKENIZER=gpt2"
+# Two subjects: the model learns one, and its adapters the other.
+perl -e '
+    for my $subject ("word", "thing") {
+        open my $out, ">", "$subject.jsonl";
+        for my $i (0 .. 119) {
+            my $answer = join " ", map { $subject . ($i * $_ % 17) } 1 .. 2 + $i % 9;
+            print $out qq({"prompt":"what is @{[$i % 13]}","completion":"$answer"}\n);
+        }
+    }'
+run MODEL=llama-toy $small $shape DATA=word.jsonl LR=1e-2 STEPS=40 CHECKPOINT_DIR=whole
+lora="MODEL=whole $shape DATA=thing.jsonl LR=1e-2 LORA=4"
+
+# 1. An adapter learns, and the weights stay as they are.
+sum() { sha256sum "$1"/model.safetensors; }
+before=$(sum whole/step-00000040)
+run $lora STEPS=20 METRICS_FILE=one.jsonl CHECKPOINT_DIR=one CHECKPOINT_EVERY=10 EVAL_EVERY=20 VAL_DATA=thing.jsonl LOG_LEVEL=info
+ok "it learns" holds one.jsonl '[.[] | select(.loss)] | length == 20 and .[19].loss < 0.9 * .[0].loss'
+ok "the log says what trains" says "they are frozen, and an adapter of 3.71k parameters beside their 3.23M trains"
+ok "the model's checkpoint does not change" is "$(sum whole/step-00000040)" "$before"
+ok "a checkpoint holds the adapter alone" test "$(stat -c %s one/step-00000020/model.safetensors)" -lt 30000
+ok "the end says how to talk to it" shows "^to talk to it: .* chat MODEL='whole' ADAPTER='one'"
+grep -v val_loss one.jsonl >steps.jsonl
+
+# 2. The loss does not depend on the mesh, nor on the division into micro-batches.
+for mesh in N_GPU_EACH_NODE=2 "N_GPU_EACH_NODE=2 TP=2 RECOMPUTE=block" "N_GPU_EACH_NODE=4 TP=4" "N_GPU_EACH_NODE=2 PP=2" "N_GPU_EACH_NODE=2 CP=2" \
+    "N_GPU_EACH_NODE=2 SHARD=optimizer" "N_GPU_EACH_NODE=2 SHARD=gradients" "N_GPU_EACH_NODE=2 SHARD=full RECOMPUTE=attention" \
+    "N_GPU_EACH_NODE=4 TP=2 PP=2 SHARD=full" BATCH_SIZE=1 BATCH_SIZE=8; do
+    losses_near steps.jsonl 1e-5 "$mesh: losses within 1e-5 of one worker's" $lora STEPS=20 $mesh
+done
+for ranks in 1 2 4; do
+    run $lora STEPS=10 EXACT=layout VIRTUAL_SHARDS=4 N_GPU_EACH_NODE=$ranks METRICS_FILE=exact$ranks.out
+done
+ok "EXACT=layout: 1, 2 and 4 workers have the same bits" is "$(losses exact2.out) $(losses exact4.out)" "$(losses exact1.out) $(losses exact1.out)"
+for how in COMPRESS=bf16 COMPRESS=int8; do
+    losses_near steps.jsonl 1e-2 "$how: near" $lora STEPS=20 N_GPU_EACH_NODE=2 $how
+done
+for how in "OPTIMIZER=muon N_GPU_EACH_NODE=2" "LORA_TARGETS=attention LORA_ALPHA=16" "LORA_TARGETS=mlp N_GPU_EACH_NODE=2 PP=2" DROPOUT=0.1; do
+    run $lora STEPS=20 $how METRICS_FILE=how.jsonl
+    ok "$how: it learns" holds how.jsonl 'length == 20 and .[19].loss < .[0].loss'
+    rm how.jsonl
+done
+train_nodes 2 $lora STEPS=10 LOCAL_STEPS=5 METRICS_FILE=local.jsonl
+ok "LOCAL_STEPS: two nodes learn" holds local.jsonl 'length == 10 and .[9].loss < .[0].loss'
+
+# 3. Resumed, killed, and copied.
+run $lora STEPS=30 CHECKPOINT_DIR=one METRICS_FILE=two.jsonl
+run $lora STEPS=30 METRICS_FILE=three.jsonl
+ok "a resumed run has the same losses, bit for bit" is "$(losses two.jsonl)" "$(losses three.jsonl | tail -n 10)"
+heals "$lora" kill nan
+rc=0
+limit 200 "$convoy" rehearse $lora N_NODES=2 JOIN_TIMEOUT=60s CHECKPOINT_EVERY=20 CHECKPOINT_DIR="$tmp/rehearsed" FAULT_MIX=kill,node FAULT_EVERY=1s \
+    DURATION=3s SEED=$RANDOM JSON=1 >out 2>err || rc=$?
+ok "workers and nodes are killed: healed from memory, with the weights of a calm run" holds out '.[0] | .problem == null and .weights.equal
+    and ([.faults[].made] | add) > 0 and all(.faults[]; .made == .healed) and ([.faults[].steps_redone.worst // 0] | max) <= 1'
+
+# 4. With ADAPTER commands add it to the weights.
+loss_of() { "$convoy" eval MODEL=whole VAL_DATA=thing.jsonl TASK=chat CHAT_TEMPLATE=zephyr TOKENIZER=gpt2 SEQ_LEN=64 JSON=1 "$@" 2>err | jq .loss; }
+rm -r one/step-00000030
+with=$(loss_of ADAPTER=one) without=$(loss_of) held=$(jq -s '.[] | select(.val_loss).val_loss' one.jsonl)
+ok "eval: merged equals unmerged" test "$(jq -n "($with / $held - 1) | fabs < 1e-6")" = true
+ok "eval: without the adapter the loss is the model's" test "$(jq -n "$with < 0.9 * $without")" = true
+run ${lora/LORA=4/} ADAPTER=one STEPS=1 METRICS_FILE=from.jsonl
+ok "train: an adapter goes on from ADAPTER" holds from.jsonl ".[0].loss < 0.9 * $without"
+"$convoy" chat MODEL=whole ADAPTER=one TOKENIZER=gpt2 PROMPT="what is 5" TEMPERATURE=0 TOKENS=5 >out 2>err
+ok "chat: by the template that the adapter's run recorded" is "$? $(wc -w <out)" "0 1"
+
+# 5. What does not fit is refused.
+try "another rank" 78 "lora_rank was 4, is 8; lora_alpha was 8, is 16" -- train $lora STEPS=30 LORA=8 CHECKPOINT_DIR=one
+run MODEL=llama-toy $small $shape DATA=word.jsonl LR=3e-3 STEPS=2 CHECKPOINT_DIR=other
+try "resumed on other weights: both sums" 78 "an adapter of other weights: of a model with SHA-256 [0-9a-f]*, and MODEL=other has [0-9a-f]*;" \
+    -- train $lora STEPS=40 MODEL=other CHECKPOINT_DIR=one
+try "ADAPTER of other weights" 65 "is an adapter of other weights" -- train ${lora/LORA=4/} MODEL=other ADAPTER=one STEPS=1
+try "the same when it writes" 65 "is an adapter of other weights" -- generate MODEL=other ADAPTER=one PROMPT=a TOKENS=1
+try "an adapter as MODEL" 78 "set MODEL to the model with which it was trained, and ADAPTER=one" -- generate MODEL=one PROMPT=a TOKENS=1
+try "the same for train" 78 "is a checkpoint of an adapter, not of a model" -- train $lora MODEL=one STEPS=1
+try "a whole model as ADAPTER" 65 "a checkpoint of a whole model, not of an adapter" -- generate MODEL=whole ADAPTER=whole PROMPT=a TOKENS=1
+try "an adapter of another model" 65 "lora_A.weight has shape (4, 48), expected (4, 32)" \
+    -- generate MODEL=whole ADAPTER="$root/tests/golden/lora_llama/adapter" PROMPT=a TOKENS=1
+try "no adapter" 66 "nothing holds no adapter" -- generate MODEL=whole ADAPTER=nothing PROMPT=a TOKENS=1
+try "LORA without weights" 78 "MODEL=llama-toy has none" -- train $lora MODEL=llama-toy STEPS=1
+try "LORA with another value than ADAPTER's" 78 "ADAPTER=one has LORA=4, LORA_ALPHA=8 and LORA_TARGETS=all" -- train ${lora/LORA=4/LORA=2} ADAPTER=one STEPS=1
+try "LORA for question answering" 78 "an adapter trains no head" -- train MODEL=whole TASK=qa LORA=4 DATA=x
+mkdir peft
+cp "$root"/tests/golden/lora_llama/adapter/adapter_model.safetensors peft
+while IFS='|' read -r change word; do
+    sed "$change" "$root"/tests/golden/lora_llama/adapter/adapter_config.json >peft/adapter_config.json
+    try "PEFT with $word" 65 "$word" -- generate MODEL="$root/tests/golden/lora_llama/base" TOKENIZER=gpt2 ADAPTER=peft PROMPT=a TOKENS=1
+done <<'TABLE'
+s/"use_dora": false/"use_dora": true/|"use_dora" is set
+s/"bias": "none"/"bias": "all"/|"bias" is "all"
+s/"LORA"/"IA3"/|"peft_type" is "IA3"
+s/"modules_to_save": null/"modules_to_save": ["lm_head"]/|"modules_to_save" is set
+s/"rank_pattern": {}/"rank_pattern": {"q": 2}/|"rank_pattern" is set
+s/"r": 4/"r": 0/|r
+TABLE
+head -c 5000 "$root"/tests/golden/lora_llama/adapter/adapter_model.safetensors >peft/adapter_model.safetensors
+cp "$root"/tests/golden/lora_llama/adapter/adapter_config.json peft
+try "PEFT, cut" 65 "adapter_model.safetensors" -- generate MODEL="$root/tests/golden/lora_llama/base" TOKENIZER=gpt2 ADAPTER=peft PROMPT=a TOKENS=1
+done_testing

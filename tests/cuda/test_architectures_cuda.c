@@ -15,8 +15,21 @@ struct outcome {
     double results[STEPS][2]; /* loss, norm */
 };
 
-static struct outcome train(struct dev *dev, int arch, enum model_recompute recompute,
-                            enum dtype dtype)
+/* Writes the frozen weights beside an adapter. */
+static void fill_frozen(struct step *step)
+{
+    const struct param_table *table = step_frozen_table(step);
+    for (int i = 0; i < table->params_n; i++) {
+        const struct param *p = &table->param[i];
+        float *values = kt_floats(p->elems, KT_ONES, 0);
+        param_fill(table, i, 9, 0, p->elems, values);
+        kt_ok(state_write(step_frozen_state(step), 0, p->offset, p->elems, values));
+        kt_free(values);
+    }
+}
+
+static struct outcome train(struct dev *dev, int arch, bool has_adapter,
+                            enum model_recompute recompute, enum dtype dtype)
 {
     struct outcome out;
     struct step *step;
@@ -28,9 +41,12 @@ static struct outcome train(struct dev *dev, int arch, enum model_recompute reco
     /* a GPU's kernels take heads of 8, 16 … elements */
     c.dims.head_dim = 8, c.dims.embed = c.dims.heads * 8;
     c.dims.ffn = c.dims.arch == MODEL_ARCH_GPT2 ? 4 * c.dims.embed : 40;
+    if (has_adapter)
+        c.dims.adapter = (struct model_adapter){.r = 4, .alpha = 8};
     c.dropout = 0;
     c.recompute.way = recompute;
     kt_ok(step_open(&c, &step));
+    fill_frozen(step);
     kt_ok(batch_init(&b, FEED_TASK_LM, SAMPLES, SEQ));
     for (int64_t i = 0; i < STEPS; i++) {
         struct step_result r;
@@ -60,23 +76,36 @@ static double differs(const struct outcome *a, const struct outcome *b)
     return worst;
 }
 
+static void compare(int arch, bool has_adapter)
+{
+    struct outcome cpu = train(open_cpu(), arch, has_adapter, MODEL_RECOMPUTE_NONE, DTYPE_F32),
+                   gpu = train(open_device(), arch, has_adapter, MODEL_RECOMPUTE_NONE, DTYPE_F32),
+                   block =
+                       train(open_device(), arch, has_adapter, MODEL_RECOMPUTE_BLOCK, DTYPE_F32),
+                   bf16 = train(open_device(), arch, has_adapter, MODEL_RECOMPUTE_NONE, DTYPE_BF16),
+                   bf16_block =
+                       train(open_device(), arch, has_adapter, MODEL_RECOMPUTE_BLOCK, DTYPE_BF16);
+    print_message("# %s%s: losses and norms differ by at most %.1e, in bf16 %.1e\n",
+                  architectures[arch].name, has_adapter ? " with an adapter" : "",
+                  differs(&gpu, &cpu), differs(&bf16, &cpu));
+    assert_true(differs(&gpu, &cpu) < 1e-6);
+    assert_true(differs(&bf16, &cpu) < 2e-2);
+    assert_memory_equal(&block, &gpu, sizeof gpu);
+    /* cuBLASLt's fused GELU takes the sums before they are rounded (decision 026) */
+    if (has_adapter || architectures[arch].features.mlp != MODEL_MLP_GELU_TANH)
+        assert_memory_equal(&bf16_block, &bf16, sizeof bf16);
+}
+
 TEST(architectures_train_alike)
 {
-    for (int arch = 0; arch < ARCHITECTURES_N; arch++) {
-        struct outcome cpu = train(open_cpu(), arch, MODEL_RECOMPUTE_NONE, DTYPE_F32),
-                       gpu = train(open_device(), arch, MODEL_RECOMPUTE_NONE, DTYPE_F32),
-                       block = train(open_device(), arch, MODEL_RECOMPUTE_BLOCK, DTYPE_F32),
-                       bf16 = train(open_device(), arch, MODEL_RECOMPUTE_NONE, DTYPE_BF16),
-                       bf16_block = train(open_device(), arch, MODEL_RECOMPUTE_BLOCK, DTYPE_BF16);
-        print_message("# %s: losses and norms differ by at most %.1e, in bf16 %.1e\n",
-                      architectures[arch].name, differs(&gpu, &cpu), differs(&bf16, &cpu));
-        assert_true(differs(&gpu, &cpu) < 1e-6);
-        assert_true(differs(&bf16, &cpu) < 2e-2);
-        assert_memory_equal(&block, &gpu, sizeof gpu);
-        /* cuBLASLt's fused GELU takes the sums before they are rounded (decision 026) */
-        if (architectures[arch].features.mlp != MODEL_MLP_GELU_TANH)
-            assert_memory_equal(&bf16_block, &bf16, sizeof bf16);
-    }
+    for (int arch = 0; arch < ARCHITECTURES_N; arch++)
+        compare(arch, false);
+}
+
+TEST(adapters_train_alike)
+{
+    for (int arch = 0; arch < ARCHITECTURES_N; arch++)
+        compare(arch, true);
 }
 
 HARNESS_RUN_ALL()

@@ -8,20 +8,22 @@
 
 #define ROPE .position = MODEL_POSITION_ROPE, .rope.theta = 10000
 /* Few and small, for the emulation; the tied one's vocabulary is cut unevenly. */
+#define GPT2(n) .name = n, .layers = 2, .heads = 2, .embed = 16, .vocab = 47, .context = 8
+#define LLAMA(n)                                                                                \
+    .name = n, .arch = MODEL_ARCH_LLAMA, .layers = 2, .heads = 4, .kv_heads = 1, .head_dim = 8, \
+    .embed = 16, .ffn = 24, .vocab = 47, .context = 8,                                          \
+    .features = {ROPE,                                                                          \
+                 .rope.fraction = 1,                                                            \
+                 .norm = MODEL_NORM_RMS,                                                        \
+                 .mlp = MODEL_MLP_SWIGLU,                                                       \
+                 .bias = MODEL_BIAS_NONE,                                                       \
+                 .is_untied = true}
+#define ADAPTER .adapter = {.r = 4, .alpha = 8}
 static const struct model_dims models[] = {
-    {.name = "gpt2", .layers = 2, .heads = 2, .embed = 16, .vocab = 47, .context = 8},
-    {.name = "llama",
-     .arch = MODEL_ARCH_LLAMA,
-     .layers = 2,
-     .heads = 4,
-     .kv_heads = 1,
-     .head_dim = 8,
-     .embed = 16,
-     .ffn = 24,
-     .vocab = 47,
-     .context = 8,
-     .features = {ROPE, .rope.fraction = 1, .norm = MODEL_NORM_RMS, .mlp = MODEL_MLP_SWIGLU,
-                  .bias = MODEL_BIAS_NONE, .is_untied = true}},
+    {GPT2("gpt2")},
+    {LLAMA("llama")},
+    {GPT2("gpt2 with an adapter"), ADAPTER},
+    {LLAMA("llama with an adapter"), ADAPTER},
     {.name = "neox",
      .arch = MODEL_ARCH_NEOX,
      .layers = 2,
@@ -89,7 +91,8 @@ TEST(both_have_the_losses_of_one)
 {
     equals_one(0, DTYPE_F32, 2, 1, 2);
     equals_one(1, DTYPE_BF16, 2, 1, 2);
-    equals_one(2, DTYPE_F16, 2, 1, 2);
+    equals_one(3, DTYPE_F16, 2, 1, 2);
+    equals_one(4, DTYPE_F16, 2, 1, 2);
 }
 
 TEST(context_groups_have_the_losses_of_one)

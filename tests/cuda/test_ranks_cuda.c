@@ -51,6 +51,22 @@ TEST(every_shard_gives_the_same_bits)
         }
 }
 
+/* Frozen weights are whole, or gathered in 16 bits. */
+TEST(every_shard_of_an_adapter_gives_the_same_bits)
+{
+    for (int dtype = DTYPE_F32; dtype <= DTYPE_F16; dtype++) {
+        struct trial like = tiny(LAYOUT_SHARD_NONE, (enum dtype)dtype, 2), want;
+        like.config.dims.adapter = (struct model_adapter){.r = 4, .alpha = 8};
+        like.config.dims.layers = 2;
+        want = trial_run(&like, 1, 2);
+        for (int shard = LAYOUT_SHARD_OPTIMIZER; shard <= LAYOUT_SHARD_FULL; shard++) {
+            like.config.store.shard = (enum layout_shard)shard;
+            expect(like, &want, 2, "an adapter");
+        }
+        trial_free(&want);
+    }
+}
+
 /* Groups of two on two nodes of GPUs. */
 TEST(hybrid_gives_the_same_losses)
 {

@@ -30,12 +30,12 @@ static const int recomputes[] = {0, 4, 7, 8, 9, 12};
 /* A row of the table. */
 struct combination {
     struct form form;
-    int model; /* GPT-2 as LM, as QA, Llama with a head of its own */
+    int model; /* GPT-2 as LM, as QA, Llama with a head of its own, an adapter of that */
     int micros, shard;
     int recompute; /* in recomputes */
     bool is_bf16;  /* sums of gradients */
 };
-#define MODELS_N 3
+#define MODELS_N 4
 
 static int ranks_of(const struct form *f) { return f->data * f->context * f->tensor * f->stages; }
 
@@ -43,8 +43,10 @@ static struct trial trial_for(const struct combination *c)
 {
     struct trial like = trial_of(c->model == 1 ? MODEL_TASK_QA : MODEL_TASK_LM, SAMPLES, 32);
     struct step_config *config = &like.config;
-    if (c->model == 2)
+    if (c->model >= 2)
         config->dims = architectures[0];
+    if (c->model == 3)
+        config->dims.adapter = (struct model_adapter){.r = 3, .alpha = 6};
     config->dims.layers = LAYERS;
     config->dims.heads = config->dims.kv_heads = 4;
     config->dims.head_dim = 0;

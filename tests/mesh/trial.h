@@ -134,6 +134,27 @@ static inline enum status trial_load(struct ranks_one *one, struct trial *t, str
     return one->rank == 0 ? trial_state(t, step, true) : state_serve(step_state(step));
 }
 
+/* trial_load_frozen — writes the frozen weights beside an adapter: drawn ones, the same on every
+ * mesh. */
+static inline enum status trial_load_frozen(const struct ranks_one *one, struct step *step)
+{
+    const struct param_table *table = step_frozen_table(step);
+    const struct state *state = step_frozen_state(step);
+    enum status st = ST_OK;
+    if (table->params_n == 0)
+        return ST_OK;
+    if (one->rank != 0)
+        return state_serve(state);
+    for (int i = 0; st == ST_OK && i < table->params_n; i++) {
+        const struct param *p = &table->param[i];
+        float *values = malloc((size_t)p->elems * sizeof *values);
+        param_fill(table, i, 9, 0, p->elems, values);
+        st = state_write(state, 0, p->offset, p->elems, values);
+        free(values);
+    }
+    return state_end(state, st);
+}
+
 static inline enum status trial_read(struct ranks_one *one, struct trial *t, struct step *step)
 {
     if (!t->reads_state)
@@ -230,6 +251,7 @@ static inline enum status trial_rank(struct ranks_one *one)
     TRY_OR(batch_init(&batch, task, samples, t->config.seq_tokens), out_close);
     if (t->config.masks_documents)
         TRY_OR(batch_add_documents(&batch), out_close);
+    TRY_OR(trial_load_frozen(one, step), out_close);
     TRY_OR(trial_load(one, t, step), out_close);
     TRY_OR(trial_steps(one, t, step, &batch), out_close);
     TRY_OR(trial_read(one, t, step), out_close);

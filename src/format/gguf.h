@@ -105,7 +105,7 @@ enum status gguf_get_array(const struct gguf *gguf, const char *key, enum gguf_k
  * data, and may be called for each of its n strings once. */
 struct gguf_string gguf_next_string(const uint8_t **at);
 
-/* gguf_quant — element types of GGUF's tensors, and how their blocks become floats.
+/* gguf_quant — element types of GGUF's tensors, and how their blocks become floats and back.
  *
  * F32, F16, BF16; blocks of 32 along a row: Q8_0 (f16 scale, 32 int8), Q4_0 (f16 scale, 32 nibbles
  * minus 8), Q4_1 (f16 scale, f16 minimum, 32 nibbles). Must not know files. */
@@ -117,6 +117,8 @@ struct gguf_quant {
     uint32_t type; /* the file's number */
     int block_elems, block_bytes;
     void (*to_f32)(const uint8_t *block, int64_t blocks_n, float *out);
+    bool (*from_f32)(const float *in, int64_t blocks_n, uint8_t *out); /* NULL: it is only read */
+    uint32_t file_type; /* general.file_type of a file whose matrices have this type */
 };
 
 /* gguf_quant_of — finds an element type. NULL: a type that is not read; *name_out: its name, or
@@ -125,5 +127,11 @@ const struct gguf_quant *gguf_quant_of(uint32_t type, const char **name_out);
 /* gguf_quant_to_f32 — converts elements [first, first+n) of a row of blocks that begins at row. */
 void gguf_quant_to_f32(const struct gguf_quant *quant, const uint8_t *row, int64_t first, int64_t n,
                        float *out);
+/* gguf_quant_named — finds an element type that can be written: F32, F16, BF16, Q8_0, in letters of
+ * either case. NULL: any other name. */
+const struct gguf_quant *gguf_quant_named(const char *name);
+/* gguf_quant_from_f32 — rounds n elements, whole blocks, to a type that can be written, as
+ * llama.cpp does. false: a finite number is beyond the range of the type. */
+bool gguf_quant_from_f32(const struct gguf_quant *quant, const float *in, int64_t n, uint8_t *out);
 
 #endif

@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "format/gguf_model.h"
+#include "format/gguf/model.h"
 #include "format/hf_config.h"
 #include "format/hf_names.h"
 

@@ -53,7 +53,7 @@ struct hf_config {
 };
 
 bool hf_is_folder(const char *path); /* holds a config.json */
-/* hf_read_config — reads the config of a folder, or of a GGUF file (gguf_model.h). If a folder's
+/* hf_read_config — reads the config of a folder, or of a GGUF file (gguf/model.h). If a folder's
  * generation_config.json has tokens that end a text, these are used, as in transformers; a file
  * that cannot be read is left out with a warning. ST_BAD_DATA: over HF_EOS_MAX tokens. Refuses,
  * with a reason, other architectures, and models that compute something that these do not. */

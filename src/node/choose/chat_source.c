@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "format/gguf_model.h"
+#include "format/gguf/model.h"
 #include "node/choose/tokenizer_source.h"
 
 #define JINJA_BYTES_MAX ((size_t)1 << 20)
@@ -81,8 +81,12 @@ static enum status read_gguf(const char *path, char **out)
     enum status st = gguf_parse(map.data, map.bytes, path, &gguf);
     if (st == ST_OK) {
         if (gguf_find(&gguf, "tokenizer.chat_template") != NULL) {
-            *out = memory_new(1, JINJA_BYTES_MAX);
-            st = gguf_get_text(&gguf, "tokenizer.chat_template", *out, JINJA_BYTES_MAX);
+            char *text = memory_new(1, JINJA_BYTES_MAX);
+            st = gguf_get_text(&gguf, "tokenizer.chat_template", text, JINJA_BYTES_MAX);
+            if (st == ST_OK)
+                *out = text;
+            else
+                free(text);
         }
         gguf_free(&gguf);
     }
@@ -90,16 +94,22 @@ static enum status read_gguf(const char *path, char **out)
     return st;
 }
 
+enum status chat_source_jinja(const char *path, char **out)
+{
+    char folder[FILE_PATH_MAX];
+    *out = NULL;
+    if (gguf_model_is_file(path))
+        return read_gguf(path, out);
+    folder_of(path, folder);
+    return read_folder(folder, out);
+}
+
 static enum status recognise_template(const struct conf *conf, struct chat_template *out)
 {
-    char path[FILE_PATH_MAX], folder[FILE_PATH_MAX], *jinja = NULL;
+    char path[FILE_PATH_MAX], *jinja = NULL;
     const bool has_path = tokenizer_source_path(conf, path);
-    if (has_path && gguf_model_is_file(path)) {
-        TRY(read_gguf(path, &jinja));
-    } else if (has_path) {
-        folder_of(path, folder);
-        TRY(read_folder(folder, &jinja));
-    }
+    if (has_path)
+        TRY(chat_source_jinja(path, &jinja));
     if (jinja == NULL)
         return FAIL(ST_BAD_SETTING,
                     "the tokenizer %s has no chat_template; set CHAT_TEMPLATE to the family of the "

@@ -14,4 +14,9 @@
 enum status chat_source_open(const struct conf *conf, const struct tokenizer *tokenizer,
                              const char *settings_json, struct chat **out);
 
+/* chat_source_jinja — reads the Jinja template of the tokenizer at a path: in the keys of a GGUF
+ * file, or in chat_template.jinja or tokenizer_config.json of the folder. *out NULL: it has none;
+ * the caller frees it. */
+enum status chat_source_jinja(const char *path, char **out);
+
 #endif

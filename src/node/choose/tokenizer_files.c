@@ -6,7 +6,8 @@
 
 #include "base/file.h"
 #include "base/log.h"
-#include "format/gguf_model.h"
+#include "format/gguf/model.h"
+#include "format/gguf/vocab.h"
 
 #define BYTES_MAX (64 << 20) /* bytes; the largest tokenizer.json files in use have some 35 MB */
 
@@ -58,7 +59,7 @@ static enum status read_gguf(const char *from, struct tokenizer_file *file, int 
     TRY(file_map_open(from, &map));
     enum status st = gguf_parse(map.data, map.bytes, from, &gguf);
     if (st == ST_OK) {
-        *n_out = gguf_find(&gguf, "tokenizer.ggml.model") != NULL;
+        *n_out = gguf_vocab_is_there(&gguf);
         file->name = TOKENIZER_FILES_GGUF;
         file->data = *n_out ? (char *)gguf_keys(&gguf, map.data, &file->bytes) : NULL;
         if (*n_out && !file->data)

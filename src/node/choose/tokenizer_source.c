@@ -11,8 +11,8 @@
 #include "data/tokenizer/gguf.h"
 #include "data/tokenizer/gpt2.h"
 #include "data/tokenizer/json_write.h"
-#include "format/gguf_model.h"
-#include "format/gguf_vocab.h"
+#include "format/gguf/model.h"
+#include "format/gguf/vocab.h"
 #include "node/choose/tokenizer_files.h"
 #include "train/weights/weights.h"
 

@@ -11,7 +11,7 @@
 #include "base/status.h"
 #include "dev/dev.h"
 #include "format/ckpt.h"
-#include "format/gguf_model.h"
+#include "format/gguf/model.h"
 #include "format/hf.h"
 #include "format/llmc.h"
 #include "train/weights/peft.h"

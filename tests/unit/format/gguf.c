@@ -318,4 +318,45 @@ TEST(test_keys)
     free(bytes);
 }
 
+/* Rounding to the types that are written, and reading again. */
+TEST(test_quantize)
+{
+    float in[64], out[64];
+    uint8_t bytes[256];
+    const struct gguf_quant *q8 = gguf_quant_named("q8_0");
+    assert_non_null(q8);
+    assert_null(gguf_quant_named("Q4_0"));
+    assert_null(gguf_quant_named(""));
+    for (int i = 0; i < 64; i++)
+        in[i] = i < 32 ? (float)(i - 16) * 0.25f : 0;
+    assert_true(gguf_quant_from_f32(q8, in, 64, bytes));
+    gguf_quant_to_f32(q8, bytes, 0, 64, out);
+    assert_int_equal((int8_t)bytes[2], -127);
+    assert_int_equal(bytes[34] | bytes[35], 0); /* a block of zeros */
+    for (int i = 0; i < 64; i++)
+        assert_float_equal(out[i], in[i], 4.0 / 127);
+    /* 0.5 is rounded away from 0 */
+    in[0] = 127, in[1] = 2.5f, in[2] = -2.5f;
+    assert_true(gguf_quant_from_f32(q8, in, 32, bytes));
+    assert_int_equal((int8_t)bytes[3], 3);
+    assert_int_equal((int8_t)bytes[4], -3);
+    in[5] = 127 * 65520.0f;
+    assert_false(gguf_quant_from_f32(q8, in, 32, bytes));
+    static const struct {
+        const char *name;
+        float in, out, beyond;
+    } list[] = {{"F32", 1.1f, 1.1f, 0},
+                {"F16", 1.00048828125f, 1, 65520},
+                {"F16", -65519, -65504, -1e9f},
+                {"BF16", 1.00390625f, 1, 3.4e38f}};
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        const struct gguf_quant *quant = gguf_quant_named(list[i].name);
+        assert_true(gguf_quant_from_f32(quant, &list[i].in, 1, bytes));
+        gguf_quant_to_f32(quant, bytes, 0, 1, out);
+        assert_float_equal(out[0], list[i].out, 0);
+        if (list[i].beyond != 0)
+            assert_false(gguf_quant_from_f32(quant, &list[i].beyond, 1, bytes));
+    }
+}
+
 HARNESS_RUN_ALL()

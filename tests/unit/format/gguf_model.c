@@ -2,8 +2,8 @@
  * that would compute something else is refused; the tokenizer's lists are found. */
 #include "harness.h"
 
-#include "format/gguf_model.h"
-#include "format/gguf_vocab.h"
+#include "format/gguf/model.h"
+#include "format/gguf/vocab.h"
 #include "gguf_sample.h"
 
 /* Sizes of the samples: C = 32, H heads of D = 8, K key heads, F = 64, V = 5, 2 layers. */

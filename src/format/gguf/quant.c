@@ -2,10 +2,14 @@
  * computes scale × number + minimum in f32, as here, so values are equal bit for bit. */
 #include "format/gguf.h"
 
+#include <math.h>
 #include <string.h>
+#include <strings.h>
 
+#include "base/assert.h"
 #include "format/half.h"
 #include "kernels/bf16.h"
+#include "kernels/f16.h"
 
 #define BLOCK GGUF_QUANT_BLOCK_MAX
 
@@ -37,6 +41,62 @@ static void q8_0_to_f32(const uint8_t *block, int64_t blocks_n, float *out)
     }
 }
 
+static void write_u16(uint8_t *at, uint16_t value)
+{
+    at[0] = (uint8_t)value;
+    at[1] = (uint8_t)(value >> 8);
+}
+
+static bool f32_from_f32(const float *in, int64_t blocks_n, uint8_t *out)
+{
+    memcpy(out, in, (size_t)blocks_n * sizeof(*in));
+    return true;
+}
+
+static bool f16_from_f32(const float *in, int64_t blocks_n, uint8_t *out)
+{
+    bool fits = true;
+    for (int64_t i = 0; i < blocks_n; i++) {
+        const uint16_t half = f16_from_float(in[i]);
+        fits = fits && ((half & 0x7c00) != 0x7c00 || !isfinite(in[i]));
+        write_u16(out + 2 * i, half);
+    }
+    return fits;
+}
+
+static bool bf16_from_f32(const float *in, int64_t blocks_n, uint8_t *out)
+{
+    bool fits = true;
+    for (int64_t i = 0; i < blocks_n; i++) {
+        const uint16_t half = bf16_from_float(in[i]);
+        fits = fits && ((half & 0x7f80) != 0x7f80 || !isfinite(in[i]));
+        write_u16(out + 2 * i, half);
+    }
+    return fits;
+}
+
+/* As llama.cpp's reference: the numbers are rounded with the scale in f32, of which the file holds
+ * the nearest f16. A number that is not finite becomes 0. */
+static bool q8_0_from_f32(const float *in, int64_t blocks_n, uint8_t *out)
+{
+    bool fits = true;
+    for (; blocks_n > 0; blocks_n--, in += BLOCK, out += 2 + BLOCK) {
+        float most = 0;
+        for (int i = 0; i < BLOCK; i++)
+            most = isfinite(in[i]) && fabsf(in[i]) > most ? fabsf(in[i]) : most;
+        const float scale = most / 127;
+        const float inverse = scale > 0 ? 1 / scale : 0;
+        const uint16_t half = f16_from_float(scale);
+        fits = fits && (half & 0x7c00) != 0x7c00;
+        write_u16(out, half);
+        for (int i = 0; i < BLOCK; i++) {
+            const float x = isfinite(in[i]) && isfinite(inverse) ? roundf(in[i] * inverse) : 0;
+            out[2 + i] = (uint8_t)(int8_t)x;
+        }
+    }
+    return fits;
+}
+
 /* Unpacks 32 nibbles: the low ones are the first 16 numbers. */
 static void unpack_nibbles(const uint8_t *nibbles, float scale, float minimum, int less, float *out)
 {
@@ -60,12 +120,12 @@ static void q4_1_to_f32(const uint8_t *block, int64_t blocks_n, float *out)
 }
 
 static const struct gguf_quant quant_list[] = {
-    {"F32", 0, 1, 4, f32_to_f32},
-    {"F16", 1, 1, 2, f16_to_f32},
-    {"Q4_0", 2, BLOCK, 2 + BLOCK / 2, q4_0_to_f32},
-    {"Q4_1", 3, BLOCK, 4 + BLOCK / 2, q4_1_to_f32},
-    {"Q8_0", 8, BLOCK, 2 + BLOCK, q8_0_to_f32},
-    {"BF16", 30, 1, 2, bf16_to_f32},
+    {"F32", 0, 1, 4, f32_to_f32, f32_from_f32, 0},
+    {"F16", 1, 1, 2, f16_to_f32, f16_from_f32, 1},
+    {"Q4_0", 2, BLOCK, 2 + BLOCK / 2, q4_0_to_f32, NULL, 0},
+    {"Q4_1", 3, BLOCK, 4 + BLOCK / 2, q4_1_to_f32, NULL, 0},
+    {"Q8_0", 8, BLOCK, 2 + BLOCK, q8_0_to_f32, q8_0_from_f32, 7},
+    {"BF16", 30, 1, 2, bf16_to_f32, bf16_from_f32, 32},
 };
 
 /* Types that are not read, for messages. */
@@ -115,4 +175,18 @@ void gguf_quant_to_f32(const struct gguf_quant *quant, const uint8_t *row, int64
         first += done;
         out += done;
     }
+}
+
+const struct gguf_quant *gguf_quant_named(const char *name)
+{
+    for (size_t i = 0; i < sizeof(quant_list) / sizeof(quant_list[0]); i++)
+        if (quant_list[i].from_f32 != NULL && strcasecmp(quant_list[i].name, name) == 0)
+            return &quant_list[i];
+    return NULL;
+}
+
+bool gguf_quant_from_f32(const struct gguf_quant *quant, const float *in, int64_t n, uint8_t *out)
+{
+    ASSERTF(n % quant->block_elems == 0, "%lld of %s", (long long)n, quant->name);
+    return quant->from_f32(in, n / quant->block_elems, out);
 }

@@ -1,12 +1,13 @@
-/* gguf_config — see gguf_model.h. The config that was read is written as a config.json and read
- * back, so a GGUF file passes the same checks as a Hugging Face folder. */
-#include "format/gguf_model.h"
+/* gguf_config — see gguf/model.h and gguf/save.h. The config that was read is written as a
+ * config.json and read back, so a GGUF file passes the same checks as a Hugging Face folder. */
+#include "format/gguf/model.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
 #include "base/text.h"
+#include "format/gguf/save.h"
 #include "format/hf_config.h"
 
 #define DIM_MAX (1 << 24)
@@ -16,15 +17,6 @@
 #define LLAMA3_LOW 1.0
 #define LLAMA3_HIGH 4.0
 #define LLAMA3_CONTEXT 8192
-
-static const struct {
-    const char *name;
-    enum hf_arch arch;
-} arch_list[] = {{"llama", HF_ARCH_LLAMA},
-                 {"qwen2", HF_ARCH_QWEN2},
-                 {"qwen3", HF_ARCH_QWEN3},
-                 {"gptneox", HF_ARCH_NEOX},
-                 {"gpt2", HF_ARCH_GPT2}};
 
 /* One read: keys of a model begin with its architecture. */
 struct reader {
@@ -79,11 +71,8 @@ static enum status read_number(const struct reader *in, const char *key, double 
 static enum status find_arch(struct reader *in)
 {
     TRY(gguf_get_text(in->gguf, "general.architecture", in->arch, sizeof(in->arch)));
-    for (size_t i = 0; i < sizeof(arch_list) / sizeof(arch_list[0]); i++)
-        if (strcmp(in->arch, arch_list[i].name) == 0) {
-            in->config.arch = arch_list[i].arch;
-            return ST_OK;
-        }
+    if (gguf_form_arch_named(in->arch, &in->config.arch))
+        return ST_OK;
     return FAIL(
         ST_BAD_DATA,
         "%s: general.architecture is \"%s\", expected llama, qwen2, qwen3, gptneox or gpt2; "
@@ -208,8 +197,7 @@ static enum status read_scaling(struct reader *in)
     return read_number(in, "rope.scaling.yarn_beta_slow", 1, &rope->beta_slow);
 }
 
-/* llama3_factor — returns the divisor of frequency i of n in Llama-3's scaling. */
-static double llama3_factor(const struct hf_rope *rope, int64_t i, int64_t n)
+double gguf_config_factor(const struct hf_rope *rope, int64_t i, int64_t n)
 {
     double wavelength = 2 * M_PI * pow(rope->theta, (double)i / (double)n);
     double turns = (double)rope->original_context / wavelength;
@@ -241,6 +229,8 @@ static enum status read_freqs(struct reader *in)
                     "%s: rope_freqs.weight has %" PRId64 " numbers up to %g, expected %" PRId64
                     " numbers from 1 on and no other scaling; use another model",
                     in->gguf->what, t->elems, (double)most, in->config.head_dim / 2);
+    int64_t original_context;
+    TRY(read_dim(in, "rope.scaling.original_context_length", LLAMA3_CONTEXT, &original_context));
     rope->kind = most > 1 ? HF_ROPE_LLAMA3 : HF_ROPE_NONE;
     if (most > 1)
         *rope = (struct hf_rope){HF_ROPE_LLAMA3,
@@ -249,12 +239,12 @@ static enum status read_freqs(struct reader *in)
                                  (double)most,
                                  LLAMA3_LOW,
                                  LLAMA3_HIGH,
-                                 LLAMA3_CONTEXT,
+                                 original_context,
                                  0,
                                  0,
                                  0};
     for (int64_t i = 0; i < t->elems; i++) {
-        double want = most > 1 ? llama3_factor(rope, i, t->elems) : 1;
+        double want = most > 1 ? gguf_config_factor(rope, i, t->elems) : 1;
         gguf_quant_to_f32(t->quant, t->data, i, 1, &value);
         if (!(fabs(value - want) <= 1e-4 * want))
             return FAIL(ST_BAD_DATA,
@@ -339,4 +329,97 @@ enum status gguf_config_read(const struct gguf *gguf, struct hf_config *out)
                                    : hf_config_parse(text.data, text.len, in.gguf->what, out);
     text_free(&text);
     return st;
+}
+
+/* ---- writing ---- */
+
+/* One write. */
+struct writer {
+    const struct hf_config *config;
+    struct gguf_head *head;
+};
+
+static void put_u32(const struct writer *w, const char *key, int64_t value)
+{
+    char full[KEY_CAP];
+    text_format(full, sizeof(full), "%s.%s", gguf_form_arch(w->config->arch), key);
+    gguf_head_u32(w->head, full, value);
+}
+
+static void put_f32(const struct writer *w, const char *key, double value)
+{
+    char full[KEY_CAP];
+    text_format(full, sizeof(full), "%s.%s", gguf_form_arch(w->config->arch), key);
+    gguf_head_f32(w->head, full, value);
+}
+
+/* check_keys — refuses a computation for which the format has no keys. */
+static enum status check_keys(const struct hf_config *c)
+{
+    const struct hf_rope *rope = &c->rope;
+    const char *what = c->is_qa                                  ? "a head that answers questions"
+                       : c->arch == HF_ARCH_NEOX && c->gelu_tanh ? "GPT-NeoX with GELU by tanh"
+                       : rope->kind == HF_ROPE_LLAMA3 && (rope->low_freq_factor != LLAMA3_LOW ||
+                                                          rope->high_freq_factor != LLAMA3_HIGH)
+                           ? "Llama-3's scaling with bounds other than 1 and 4"
+                       : rope->kind == HF_ROPE_YARN && rope->attention_factor > 0
+                           ? "YaRN with an attention factor of its own"
+                           : NULL;
+    if (what)
+        return FAIL(ST_BAD_SETTING,
+                    "GGUF has no keys for %s; export the model as a Hugging Face folder: TO "
+                    "without .gguf",
+                    what);
+    return ST_OK;
+}
+
+static void write_rope(const struct writer *w)
+{
+    const struct hf_rope *rope = &w->config->rope;
+    char full[KEY_CAP];
+    put_u32(w, "rope.dimension_count", (int64_t)(rope->fraction * (double)w->config->head_dim));
+    put_f32(w, "rope.freq_base", rope->theta);
+    if (rope->kind == HF_ROPE_LLAMA3 || rope->kind == HF_ROPE_YARN)
+        put_u32(w, "rope.scaling.original_context_length", rope->original_context);
+    if (rope->kind != HF_ROPE_LINEAR && rope->kind != HF_ROPE_YARN)
+        return; /* the rest of Llama-3's scaling is a tensor */
+    text_format(full, sizeof(full), "%s.rope.scaling.type", gguf_form_arch(w->config->arch));
+    gguf_head_text(w->head, full, rope->kind == HF_ROPE_YARN ? "yarn" : "linear");
+    put_f32(w, "rope.scaling.factor", rope->factor);
+    if (rope->kind == HF_ROPE_LINEAR)
+        return;
+    put_f32(w, "rope.scaling.yarn_beta_fast", rope->beta_fast);
+    put_f32(w, "rope.scaling.yarn_beta_slow", rope->beta_slow);
+}
+
+enum status gguf_config_write(const struct hf_config *config, const char *name,
+                              struct gguf_head *head)
+{
+    const struct writer w = {config, head};
+    const char *arch = gguf_form_arch(config->arch);
+    char full[KEY_CAP];
+    const bool is_rms = config->arch != HF_ARCH_NEOX && config->arch != HF_ARCH_GPT2;
+    TRY(check_keys(config));
+    gguf_head_text(head, "general.architecture", arch);
+    gguf_head_text(head, "general.type", "model");
+    gguf_head_text(head, "general.name", name);
+    put_u32(&w, "vocab_size", config->vocab);
+    put_u32(&w, "context_length", config->context);
+    put_u32(&w, "embedding_length", config->embed);
+    put_u32(&w, "block_count", config->layers);
+    put_u32(&w, "feed_forward_length", config->ffn);
+    put_u32(&w, "attention.head_count", config->heads);
+    put_u32(&w, "attention.head_count_kv", config->kv_heads);
+    put_f32(&w, is_rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon",
+            config->norm_eps);
+    if (config->arch == HF_ARCH_GPT2)
+        return ST_OK;
+    put_u32(&w, "attention.key_length", config->head_dim);
+    put_u32(&w, "attention.value_length", config->head_dim);
+    if (config->arch == HF_ARCH_NEOX) {
+        text_format(full, sizeof(full), "%s.use_parallel_residual", arch);
+        gguf_head_bool(head, full, config->parallel_residual);
+    }
+    write_rope(&w);
+    return ST_OK;
 }

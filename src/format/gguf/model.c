@@ -1,6 +1,5 @@
-/* gguf_model — see gguf_model.h. Names and orders: tensor_mapping.py and the conversions of
- * llama.cpp. */
-#include "format/gguf_model.h"
+/* gguf_model — see gguf/model.h. */
+#include "format/gguf/model.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -14,130 +13,12 @@
 
 #define TILE 512 /* elements of a row that are transposed at a time */
 
-/* One kind of parameter, without its layer and its ".weight" or ".bias". */
-struct form_row {
-    const char *ours, *file;
-    bool is_layered, has_bias;
-    enum gguf_form form;
-    bool is_kv; /* PAIRS: heads of keys */
-};
-
-#define ROW(ours, file, has_bias, form)         \
-    {                                           \
-        ours, file, true, has_bias, form, false \
-    }
-#define PLAIN GGUF_FORM_PLAIN
-/* rows common to Llama and Qwen */
-#define LLAMA_ROWS                                                 \
-    {"embed_tokens", "token_embd", false, false, PLAIN, false},    \
-        {"norm", "output_norm", false, false, PLAIN, false},       \
-        {"lm_head", "output", false, false, PLAIN, false},         \
-        ROW("input_layernorm", "attn_norm", false, PLAIN),         \
-        ROW("post_attention_layernorm", "ffn_norm", false, PLAIN), \
-        ROW("self_attn.o_proj", "attn_output", false, PLAIN),      \
-        ROW("mlp.gate_proj", "ffn_gate", false, PLAIN),            \
-        ROW("mlp.up_proj", "ffn_up", false, PLAIN), ROW("mlp.down_proj", "ffn_down", false, PLAIN)
-
-static const struct form_row llama_list[] = {
-    LLAMA_ROWS,
-    ROW("self_attn.q_proj", "attn_q", false, GGUF_FORM_PAIRS),
-    {"self_attn.k_proj", "attn_k", true, false, GGUF_FORM_PAIRS, true},
-    ROW("self_attn.v_proj", "attn_v", false, PLAIN),
-    {NULL, NULL, false, false, PLAIN, false}};
-
-static const struct form_row qwen2_list[] = {LLAMA_ROWS,
-                                             ROW("self_attn.q_proj", "attn_q", true, PLAIN),
-                                             ROW("self_attn.k_proj", "attn_k", true, PLAIN),
-                                             ROW("self_attn.v_proj", "attn_v", true, PLAIN),
-                                             {NULL, NULL, false, false, PLAIN, false}};
-
-static const struct form_row qwen3_list[] = {LLAMA_ROWS,
-                                             ROW("self_attn.q_proj", "attn_q", false, PLAIN),
-                                             ROW("self_attn.k_proj", "attn_k", false, PLAIN),
-                                             ROW("self_attn.v_proj", "attn_v", false, PLAIN),
-                                             ROW("self_attn.q_norm", "attn_q_norm", false, PLAIN),
-                                             ROW("self_attn.k_norm", "attn_k_norm", false, PLAIN),
-                                             {NULL, NULL, false, false, PLAIN, false}};
-
-static const struct form_row neox_list[] = {
-    {"embed_in", "token_embd", false, false, PLAIN, false},
-    {"final_layer_norm", "output_norm", false, true, PLAIN, false},
-    {"embed_out", "output", false, false, PLAIN, false},
-    ROW("input_layernorm", "attn_norm", true, PLAIN),
-    ROW("post_attention_layernorm", "ffn_norm", true, PLAIN),
-    ROW("attention.query_key_value", "attn_qkv", true, GGUF_FORM_QKV),
-    ROW("attention.dense", "attn_output", true, PLAIN),
-    ROW("mlp.dense_h_to_4h", "ffn_up", true, PLAIN),
-    ROW("mlp.dense_4h_to_h", "ffn_down", true, PLAIN),
-    {NULL, NULL, false, false, PLAIN, false}};
-
-static const struct form_row gpt2_list[] = {
-    {"wte", "token_embd", false, false, PLAIN, false},
-    {"wpe", "position_embd", false, false, PLAIN, false},
-    {"ln_f", "output_norm", false, true, PLAIN, false},
-    ROW("ln_1", "attn_norm", true, PLAIN),
-    ROW("ln_2", "ffn_norm", true, PLAIN),
-    ROW("attn.c_attn", "attn_qkv", true, GGUF_FORM_TRANSPOSED),
-    ROW("attn.c_proj", "attn_output", true, GGUF_FORM_TRANSPOSED),
-    ROW("mlp.c_fc", "ffn_up", true, GGUF_FORM_TRANSPOSED),
-    ROW("mlp.c_proj", "ffn_down", true, GGUF_FORM_TRANSPOSED),
-    {NULL, NULL, false, false, PLAIN, false}};
-
-static const struct form_row *const form_list[HF_ARCH_N] = {
-    [HF_ARCH_GPT2] = gpt2_list,   [HF_ARCH_LLAMA] = llama_list, [HF_ARCH_QWEN2] = qwen2_list,
-    [HF_ARCH_QWEN3] = qwen3_list, [HF_ARCH_NEOX] = neox_list,
-};
-
 struct gguf_model {
     char path[FILE_PATH_MAX];
     struct file_map map;
     struct gguf gguf;
     struct hf_config config;
 };
-
-/* The fields of a name: "<prefix>.<layer>.<stem>.weight" or "<stem>.weight". */
-struct name_fields {
-    int64_t layer; /* -1: not in a layer */
-    char stem[GGUF_NAME_MAX];
-    bool is_bias;
-};
-
-/* split_name — splits a name. prefix: "blk." or ours. false: no such form. */
-static bool split_name(const char *name, const char *prefix, struct name_fields *out)
-{
-    char digits[GGUF_NAME_MAX];
-    size_t n = 0;
-    out->layer = -1;
-    if (text_starts(name, prefix)) {
-        name += strlen(prefix);
-        n = strspn(name, "0123456789");
-        if (n == 0 || n > 9 || name[n] != '.' || (n > 1 && name[0] == '0'))
-            return false;
-        text_format(digits, sizeof(digits), "%.*s", (int)n, name);
-        if (text_parse_i64(digits, 0, INT32_MAX, &out->layer) != TEXT_OK)
-            return false;
-        name += n + 1;
-    }
-    const char *end = strrchr(name, '.');
-    if (!end || (strcmp(end, ".weight") != 0 && strcmp(end, ".bias") != 0) || end == name)
-        return false;
-    out->is_bias = end[1] == 'b';
-    return text_format(out->stem, sizeof(out->stem), "%.*s", (int)(end - name), name);
-}
-
-/* find_form — finds a form by our stem, or by the file's; NULL: the architecture has no such
- * parameter. */
-static const struct form_row *find_form(enum hf_arch arch, const struct name_fields *fields,
-                                        bool is_ours)
-{
-    for (const struct form_row *row = form_list[arch]; row->ours; row++)
-        if (strcmp(is_ours ? row->ours : row->file, fields->stem) == 0 &&
-            row->is_layered == (fields->layer >= 0) && (!fields->is_bias || row->has_bias))
-            return row;
-    return NULL;
-}
-
-static const char *our_prefix(enum hf_arch arch) { return arch == HF_ARCH_GPT2 ? "h." : "layers."; }
 
 /* ---- the contents of the file ---- */
 
@@ -165,12 +46,12 @@ static enum status parse_model(struct gguf_model *model, const uint8_t *bytes, s
     TRY(gguf_config_read(&model->gguf, &model->config));
     for (int i = 0; i < model->gguf.tensors_n; i++) {
         /* A tensor that the architecture lacks would be left out of the computation. */
-        struct name_fields fields;
-        bool is_split = split_name(model->gguf.tensor[i].name, "blk.", &fields);
+        struct gguf_form_name fields;
+        const struct gguf_form_row *row =
+            gguf_form_find(model->config.arch, model->gguf.tensor[i].name, &fields);
         if (strcmp(model->gguf.tensor[i].name, "rope_freqs.weight") != 0 &&
-            (!is_split || strcmp(fields.stem, "attn_rot_embd") != 0) &&
-            !is_copy(model, &model->gguf.tensor[i])) {
-            if (!is_split || !find_form(model->config.arch, &fields, false))
+            strcmp(fields.stem, "attn_rot_embd") != 0 && !is_copy(model, &model->gguf.tensor[i])) {
+            if (!row)
                 return FAIL(ST_BAD_DATA,
                             "%s: tensor %s does not belong to the architecture, or would change "
                             "its results; use another model",
@@ -248,19 +129,11 @@ const struct gguf *gguf_model_file(const struct gguf_model *model) { return &mod
 
 /* find_tensor — finds a tensor by our name; *row_out: its form. */
 static enum status find_tensor(const struct gguf_model *model, const char *name,
-                               const struct form_row **row_out, const struct gguf_tensor **out)
+                               const struct gguf_form_row **row_out, const struct gguf_tensor **out)
 {
-    struct name_fields fields;
-    char file[2 * GGUF_NAME_MAX] = "?", layer[32] = "";
-    bool is_split = split_name(name, our_prefix(model->config.arch), &fields);
-    const struct form_row *row = is_split ? find_form(model->config.arch, &fields, true) : NULL;
-    if (row && row->is_layered)
-        text_format(layer, sizeof(layer), "blk.%" PRId64 ".", fields.layer);
-    if (row)
-        text_format(file, sizeof(file), "%s%s.%s", layer, row->file,
-                    fields.is_bias ? "bias" : "weight");
-    *row_out = row;
-    *out = row ? gguf_find_tensor(&model->gguf, file) : NULL;
+    char file[2 * GGUF_NAME_MAX];
+    *row_out = gguf_form_of(model->config.arch, name, file, sizeof(file));
+    *out = *row_out ? gguf_find_tensor(&model->gguf, file) : NULL;
     if (!*out)
         return FAIL(ST_BAD_DATA,
                     "%s: there is no tensor %s, which Convoy calls %s; is it a whole model?",
@@ -271,7 +144,7 @@ static enum status find_tensor(const struct gguf_model *model, const char *name,
 enum status gguf_model_tensor(const struct gguf_model *model, const char *name, int dims_n,
                               const int64_t *dim, struct gguf_entry *out)
 {
-    const struct form_row *row = NULL;
+    const struct gguf_form_row *row = NULL;
     const struct gguf_tensor *t = NULL;
     const struct hf_config *c = &model->config;
     TRY(find_tensor(model, name, &row, &t));
@@ -303,18 +176,6 @@ enum status gguf_model_tensor(const struct gguf_model *model, const char *name, 
     return ST_OK;
 }
 
-/* source_row — returns the file's row for our row. */
-static int64_t source_row(const struct gguf_entry *e, int64_t row)
-{
-    int64_t d = e->head_dim;
-    if (e->form == GGUF_FORM_PAIRS) {
-        int64_t head = row / d, half = row % d / (d / 2), i = row % (d / 2);
-        return head * d + 2 * i + half;
-    }
-    int64_t head = row / (3 * d), kind = row / d % 3; /* QKV */
-    return (kind * e->heads + head) * d + row % d;
-}
-
 static const uint8_t *row_at(const struct gguf_tensor *t, int64_t row, int64_t row_elems)
 {
     return t->data + row * (row_elems / t->quant->block_elems) * t->quant->block_bytes;
@@ -327,8 +188,8 @@ static void read_rows(const struct gguf_entry *e, int64_t first, int64_t n, floa
     for (int64_t done; n > 0; first += done, out += done, n -= done) {
         int64_t column = first % width;
         done = n < width - column ? n : width - column;
-        gguf_quant_to_f32(t->quant, row_at(t, source_row(e, first / width), width), column, done,
-                          out);
+        int64_t row = gguf_form_file_row(e->form, e->heads, e->head_dim, first / width);
+        gguf_quant_to_f32(t->quant, row_at(t, row, width), column, done, out);
     }
 }
 
@@ -377,25 +238,19 @@ void gguf_model_release(const struct gguf_model *model, const struct gguf_entry 
 }
 
 #ifdef FUZZ
-#include "format/gguf_vocab.h"
+#include "format/gguf/vocab.h"
 
 /* read_last — reads the last elements of a tensor, by our name for it. */
 static void read_last(const struct gguf_model *model, const struct gguf_tensor *t)
 {
-    struct name_fields fields;
-    char name[3 * GGUF_NAME_MAX], layer[32] = "";
+    struct gguf_form_name fields;
+    char name[3 * GGUF_NAME_MAX];
     struct gguf_entry entry;
     float last[40];
-    if (t->dims_n > 2 || !split_name(t->name, "blk.", &fields))
+    const struct gguf_form_row *row = gguf_form_find(model->config.arch, t->name, &fields);
+    if (t->dims_n > 2 || !row)
         return;
-    const struct form_row *row = find_form(model->config.arch, &fields, false);
-    if (!row)
-        return;
-    if (row->is_layered)
-        text_format(layer, sizeof(layer), "%s%" PRId64 ".", our_prefix(model->config.arch),
-                    fields.layer);
-    text_format(name, sizeof(name), "%s%s.%s", layer, row->ours,
-                fields.is_bias ? "bias" : "weight");
+    gguf_form_our_name(model->config.arch, row, &fields, name, sizeof(name));
     bool is_turned = row->form == GGUF_FORM_TRANSPOSED && t->dims_n == 2;
     int64_t dim[2] = {t->dim[is_turned], t->dim[!is_turned]};
     if (gguf_model_tensor(model, name, t->dims_n, dim, &entry) != ST_OK)

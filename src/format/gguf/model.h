@@ -9,15 +9,8 @@
 
 #include "base/status.h"
 #include "format/gguf.h"
+#include "format/gguf/form.h"
 #include "format/hf.h"
-
-/* The layout of a parameter in the file. */
-enum gguf_form {
-    GGUF_FORM_PLAIN,
-    GGUF_FORM_PAIRS,     /* in each head, row 2i+s is our row s·D/2+i */
-    GGUF_FORM_QKV,       /* all q, all k, all v; ours: q, k, v of each head */
-    GGUF_FORM_TRANSPOSED /* (out,in); ours: (in,out) */
-};
 
 /* One parameter. */
 struct gguf_entry {

@@ -1,5 +1,5 @@
-/* gguf_vocab — see gguf_vocab.h. */
-#include "format/gguf_vocab.h"
+/* gguf_vocab — see gguf/vocab.h. */
+#include "format/gguf/vocab.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -91,6 +91,17 @@ static enum status read_all(const struct gguf *gguf, struct gguf_vocab *out)
                   &out->add_bos));
     TRY(read_flag(gguf, KEY("add_eos_token"), false, &out->add_eos));
     return read_flag(gguf, KEY("add_space_prefix"), is_llama, &out->add_space);
+}
+
+bool gguf_vocab_is_there(const struct gguf *gguf)
+{
+    char model[32];
+    if (!gguf_find(gguf, KEY("model")))
+        return false;
+    if (gguf_get_text(gguf, KEY("model"), model, sizeof(model)) == ST_OK)
+        return strcmp(model, GGUF_VOCAB_NONE) != 0 && strcmp(model, "no_vocab") != 0;
+    status_clear();
+    return true; /* gguf_vocab_read reports it */
 }
 
 enum status gguf_vocab_read(const struct gguf *gguf, struct gguf_vocab *out)

@@ -9,6 +9,8 @@
 #include "base/status.h"
 #include "format/gguf.h"
 
+#define GGUF_VOCAB_NONE "none" /* tokenizer.ggml.model of a file without a tokenizer */
+
 struct gguf_vocab {
     char model[32]; /* tokenizer.ggml.model: "gpt2" (byte-level BPE), "llama" (SentencePiece) … */
     char pre[32];   /* tokenizer.ggml.pre: "smollm", "llama-bpe" …; "": none */
@@ -23,6 +25,8 @@ struct gguf_vocab {
     bool add_space;             /* a space is put before a text */
 };
 
+/* gguf_vocab_is_there — returns true if the file holds a tokenizer. */
+bool gguf_vocab_is_there(const struct gguf *gguf);
 /* gguf_vocab_read — reads the lists. Missing flags have llama.cpp's defaults: add_bos and add_space
  * for "llama", add_bos for Llama 3's pre too.
  * ST_BAD_DATA: no tokenizer is inside, lists of different lengths, a token beyond the list. The

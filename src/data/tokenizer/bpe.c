@@ -249,6 +249,32 @@ const uint8_t *bpe_bytes(const struct bpe *bpe, uint32_t id, size_t *n_out)
     return bpe->blob + bpe->begin[id];
 }
 
+const struct bpe_rules *bpe_rules_of(const struct bpe *bpe) { return &bpe->rules; }
+
+static int by_rank(const void *a, const void *b)
+{
+    const struct bpe_merge *x = a, *y = b;
+    if (x->rank != y->rank)
+        return x->rank < y->rank ? -1 : 1;
+    if (x->left != y->left)
+        return x->left < y->left ? -1 : 1;
+    return (x->right > y->right) - (x->right < y->right);
+}
+
+struct bpe_merge *bpe_merges(const struct bpe *bpe, size_t *n_out)
+{
+    struct bpe_merge *out = memory_new(bpe->pairs_n, sizeof *out);
+    size_t n = 0;
+    for (size_t i = 0; bpe->pairs != NULL && i <= bpe->pairs_mask; i++)
+        if (bpe->pairs[i].rank != BPE_NONE)
+            out[n++] = (struct bpe_merge){bpe->pairs[i].left, bpe->pairs[i].right,
+                                          bpe->pairs[i].rank, bpe->pairs[i].id};
+    if (n > 0)
+        qsort(out, n, sizeof *out, by_rank);
+    *n_out = n;
+    return out;
+}
+
 void bpe_identity(const struct bpe *bpe, uint64_t out[2])
 {
     memcpy(out, bpe->identity, sizeof bpe->identity);

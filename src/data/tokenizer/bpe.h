@@ -75,6 +75,15 @@ enum status bpe_encode(const struct bpe *bpe, enum pretoken_kind kind, struct bp
 uint32_t bpe_vocab(const struct bpe *bpe);
 /* bpe_bytes — returns the bytes of one id; NULL: there is no such token. */
 const uint8_t *bpe_bytes(const struct bpe *bpe, uint32_t id, size_t *n_out);
+/* bpe_rules_of — returns the rules given to bpe_finish; valid until bpe_close. */
+const struct bpe_rules *bpe_rules_of(const struct bpe *bpe);
+
+struct bpe_merge {
+    uint32_t left, right; /* ids; of symbols, too */
+    uint32_t rank, made;
+};
+/* bpe_merges — returns the pairs by rank, of one rank by left and right; the caller frees them. */
+struct bpe_merge *bpe_merges(const struct bpe *bpe, size_t *n_out);
 /* bpe_identity — returns XXH3-128 of tokens, pairs and rules; after bpe_finish. */
 void bpe_identity(const struct bpe *bpe, uint64_t out[2]);
 

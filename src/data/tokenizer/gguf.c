@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "data/tokenizer/bpe.h"
 
 /* The meaning of a name, as in the published tokenizer.json of these models. */
@@ -15,7 +16,9 @@ static const struct tokenizer_gguf_kind kinds[] = {
     {"llama-bpe", PRETOKEN_KIND_LLAMA3, true, false},
     {"llama3", PRETOKEN_KIND_LLAMA3, true, false},
     {"llama-v3", PRETOKEN_KIND_LLAMA3, true, false},
+    {"dbrx", PRETOKEN_KIND_LLAMA3, false, false},
     {"qwen2", PRETOKEN_KIND_QWEN, false, true},
+    {"stablelm2", PRETOKEN_KIND_QWEN, false, false},
 };
 
 const struct tokenizer_gguf_kind *tokenizer_gguf_kind(const char *pre)
@@ -96,7 +99,8 @@ static enum status open_bytes(struct gguf_reader *r, struct tokenizer **out)
         return FAIL(
             ST_BAD_DATA,
             "%s: its texts are split by the pattern \"%.31s\", which is not supported (supported: "
-            "gpt-2, smollm, llama-bpe, qwen2); set TOKENIZER to the model's tokenizer.json",
+            "gpt-2, smollm, llama-bpe, dbrx, qwen2, stablelm2); set TOKENIZER to the model's "
+            "tokenizer.json",
             r->from->name, r->from->pre);
     r->added = memory_new(TOKENIZER_ADDED_MAX, sizeof *r->added);
     const struct bpe_rules rules = {
@@ -153,4 +157,222 @@ enum status tokenizer_gguf_open(const struct tokenizer_gguf *gguf, struct tokeni
     bpe_close(r.bpe);
     free(r.added);
     return st;
+}
+
+/* ---- a tokenizer as lists ---- */
+
+#define MARK "\xe2\x96\x81" /* U+2581: SentencePiece's space */
+#define UNUSED_BYTES 24     /* room for the name of an unused piece */
+
+struct gguf_lister {
+    const struct tokenizer *tokenizer;
+    const struct tokenizer_config *config;
+    const struct bpe *bpe;
+    struct tokenizer_gguf_lists *out;
+    struct bpe_merge *merge;
+    size_t merges_n;
+    uint16_t char_of[256];
+    char *at; /* end of the texts so far */
+};
+
+/* type_of — returns the type of an id that is no added token. */
+static int type_of(const struct gguf_lister *l, uint32_t id, const uint8_t *bytes, size_t n)
+{
+    const struct bpe_rules *rules = bpe_rules_of(l->bpe);
+    if (bytes == NULL)
+        return TOKENIZER_PIECE_UNUSED;
+    if (rules->fallback != NULL && n == 1 && rules->fallback[bytes[0]] == id)
+        return TOKENIZER_PIECE_BYTE;
+    if (rules->unknown == id && l->config->is_spm)
+        return TOKENIZER_PIECE_UNKNOWN;
+    return bpe_find(l->bpe, bytes, n) == id ? TOKENIZER_PIECE_NORMAL : TOKENIZER_PIECE_CONTROL;
+}
+
+static void note_added(void *arg, const struct tokenizer_added *added)
+{
+    struct gguf_lister *l = arg;
+    struct tokenizer_piece *piece = l->out->piece + added->id;
+    if (added->id < bpe_vocab(l->bpe) && piece->type != TOKENIZER_PIECE_UNKNOWN)
+        piece->type = added->is_special ? TOKENIZER_PIECE_CONTROL : TOKENIZER_PIECE_USER_DEFINED;
+}
+
+/* put_bytes — appends the bytes of a token in the file's form: a character for each byte, or with
+ * marks for spaces. */
+static void put_bytes(struct gguf_lister *l, const uint8_t *bytes, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (!l->config->is_spm)
+            l->at += text_utf8_put((unsigned char *)l->at, l->char_of[bytes[i]]);
+        else if (bytes[i] == ' ')
+            l->at = (char *)memcpy(l->at, MARK, 3) + 3;
+        else
+            *l->at++ = (char)bytes[i];
+    }
+}
+
+static void put_piece(struct gguf_lister *l, uint32_t id)
+{
+    static const char digits[] = "0123456789ABCDEF";
+    struct tokenizer_piece *piece = l->out->piece + id;
+    size_t n = 0;
+    const uint8_t *bytes = bpe_bytes(l->bpe, id, &n);
+    char *begin = l->at;
+    if (piece->type == TOKENIZER_PIECE_UNUSED) {
+        text_format(begin, UNUSED_BYTES, "[PAD%u]", id);
+        l->at += strlen(begin);
+    } else if (piece->type == TOKENIZER_PIECE_BYTE) {
+        const char name[] = {'<', '0', 'x', digits[bytes[0] >> 4], digits[bytes[0] & 15], '>'};
+        l->at = (char *)memcpy(begin, name, sizeof name) + sizeof name;
+    } else if (piece->type == TOKENIZER_PIECE_NORMAL) {
+        put_bytes(l, bytes, n);
+    } else {
+        l->at = (char *)memcpy(begin, bytes, n) + n;
+    }
+    piece->text = begin;
+    piece->n = (size_t)(l->at - begin);
+}
+
+/* list_pieces — makes the pieces, and room for the merges after them. */
+static void list_pieces(struct gguf_lister *l, size_t rows)
+{
+    size_t n, text_bytes = rows * UNUSED_BYTES;
+    const uint32_t vocab = bpe_vocab(l->bpe);
+    for (uint32_t id = 0; id < vocab; id++)
+        text_bytes += bpe_bytes(l->bpe, id, &n) != NULL ? 3 * n : 0;
+    for (size_t i = 0; i < l->merges_n; i++)
+        text_bytes += bpe_bytes(l->bpe, l->merge[i].made, &n) != NULL ? 2 * n + 1 : 0;
+    l->out->piece = memory_new(rows + l->merges_n, sizeof *l->out->piece);
+    l->out->text = memory_new(text_bytes, 1);
+    l->at = l->out->text;
+    bpe_chars_fill(l->char_of);
+    for (uint32_t id = 0; id < rows; id++) {
+        const uint8_t *bytes = bpe_bytes(l->bpe, id, &n);
+        l->out->piece[id].type = type_of(l, id, bytes, n);
+        if (l->out->piece[id].type == TOKENIZER_PIECE_UNKNOWN)
+            l->out->unknown = id;
+    }
+    tokenizer_visit_added(l->tokenizer, note_added, l);
+    for (uint32_t id = 0; id < rows; id++)
+        put_piece(l, id);
+}
+
+static enum status fail_rules(const struct gguf_lister *l, const char *what)
+{
+    return FAIL(ST_BAD_DATA, "the tokenizer %s has %s, which GGUF cannot hold",
+                tokenizer_name(l->tokenizer), what);
+}
+
+/* list_merges — makes the merges of a byte-level BPE, and names its pattern. */
+static enum status list_merges(struct gguf_lister *l)
+{
+    const bool ignores = bpe_rules_of(l->bpe)->ignores_merges;
+    struct tokenizer_gguf *gguf = &l->out->gguf;
+    for (size_t i = 0; gguf->pre == NULL && i < sizeof kinds / sizeof kinds[0]; i++)
+        if (kinds[i].kind == l->config->kind && kinds[i].ignores_merges == ignores &&
+            kinds[i].is_nfc == l->config->is_nfc)
+            gguf->pre = kinds[i].pre;
+    if (gguf->pre == NULL || l->config->prefix != TOKENIZER_PREFIX_NONE)
+        return fail_rules(l, "other rules for texts than GPT-2, SmolLM, Llama 3 and Qwen have");
+    struct tokenizer_piece *out = l->out->piece + gguf->n;
+    for (size_t i = 0; i < l->merges_n; i++) {
+        const struct bpe_merge *merge = l->merge + i;
+        size_t left = 0, right = 0;
+        const uint8_t *a = bpe_bytes(l->bpe, merge->left, &left),
+                      *b = bpe_bytes(l->bpe, merge->right, &right);
+        if (gguf->piece[merge->left].type != TOKENIZER_PIECE_NORMAL ||
+            gguf->piece[merge->right].type != TOKENIZER_PIECE_NORMAL ||
+            gguf->piece[merge->made].type != TOKENIZER_PIECE_NORMAL)
+            return fail_rules(l, "merges of added tokens");
+        out[i].text = l->at;
+        put_bytes(l, a, left);
+        *l->at++ = ' ';
+        put_bytes(l, b, right);
+        out[i].n = (size_t)(l->at - out[i].text);
+    }
+    gguf->merge = out;
+    gguf->merges_n = l->merges_n;
+    return ST_OK;
+}
+
+/* splits_of — returns the number of pairs of tokens that together are this token. */
+static size_t splits_of(const struct gguf_lister *l, uint32_t id)
+{
+    size_t n = 0, found = 0;
+    const uint8_t *bytes = bpe_bytes(l->bpe, id, &n);
+    for (size_t at = 1; at < n; at++)
+        found += bpe_find(l->bpe, bytes, at) != BPE_NONE &&
+                 bpe_find(l->bpe, bytes + at, n - at) != BPE_NONE;
+    return found;
+}
+
+/* list_scores — gives the pieces scores: SentencePiece merges any two pieces that together are a
+ * piece, by its score, so merges must be all such pairs, and the merges of one piece must follow
+ * each other. */
+static enum status list_scores(struct gguf_lister *l)
+{
+    const uint32_t vocab = bpe_vocab(l->bpe);
+    const struct bpe_rules *rules = bpe_rules_of(l->bpe);
+    struct tokenizer_piece *piece = l->out->piece;
+    if (rules->fallback == NULL || rules->ignores_merges ||
+        (l->config->kind != PRETOKEN_KIND_WORDS && l->config->kind != PRETOKEN_KIND_WHOLE))
+        return fail_rules(l,
+                          "rules for texts other than SentencePiece's with bytes for unknown ones");
+    for (uint32_t id = 0; id < vocab; id++)
+        piece[id].score = piece[id].type == TOKENIZER_PIECE_NORMAL ? -(float)vocab : 0;
+    size_t pairs_n = 0, distinct = 0;
+    for (size_t i = 0; i < l->merges_n; i++) {
+        const struct bpe_merge *merge = l->merge + i, *last = merge - 1;
+        const bool is_new = i == 0 || merge->rank != last->rank;
+        distinct += is_new && (i == 0 || merge->made != last->made);
+        if (merge->made >= vocab || piece[merge->made].type != TOKENIZER_PIECE_NORMAL)
+            return fail_rules(l, "merges of added tokens");
+        const float score = 1 - (float)distinct;
+        if (piece[merge->made].score != -(float)vocab && piece[merge->made].score != score)
+            return fail_rules(l, "merges in an order that no scores of its pieces have");
+        piece[merge->made].score = score;
+    }
+    for (uint32_t id = 0; id < vocab; id++)
+        pairs_n += piece[id].type == TOKENIZER_PIECE_NORMAL ? splits_of(l, id) : 0;
+    if (pairs_n != l->merges_n)
+        return fail_rules(l, "pieces that no merge makes, although two pieces together are such");
+    l->out->gguf.pre = "default";
+    l->out->gguf.has_scores = true;
+    l->out->gguf.adds_space = l->config->prefix != TOKENIZER_PREFIX_NONE;
+    return ST_OK;
+}
+
+static int64_t id_or_none(uint32_t id) { return id == TOKENIZER_NONE ? -1 : (int64_t)id; }
+
+enum status tokenizer_gguf_of(const struct tokenizer *tokenizer, size_t rows,
+                              struct tokenizer_gguf_lists *out)
+{
+    const struct tokenizer_config *config = tokenizer_config_of(tokenizer);
+    struct gguf_lister l = {
+        .tokenizer = tokenizer, .config = config, .bpe = config->bpe, .out = out};
+    *out = (struct tokenizer_gguf_lists){.unknown = -1};
+    if (tokenizer_vocab(tokenizer) > rows)
+        return FAIL(ST_BAD_DATA,
+                    "the tokenizer %s has %u ids, but the model has %zu; a GGUF file has one row "
+                    "of the model for each id",
+                    tokenizer_name(tokenizer), tokenizer_vocab(tokenizer), rows);
+    l.merge = bpe_merges(l.bpe, &l.merges_n);
+    list_pieces(&l, rows);
+    out->gguf = (struct tokenizer_gguf){.name = tokenizer_name(tokenizer),
+                                        .model = config->is_spm ? "llama" : "gpt2",
+                                        .piece = out->piece,
+                                        .n = rows,
+                                        .begin = id_or_none(config->begin),
+                                        .end = id_or_none(config->end)};
+    const enum status st = config->is_spm ? list_scores(&l) : list_merges(&l);
+    free(l.merge);
+    if (st != ST_OK)
+        tokenizer_gguf_free(out);
+    return st;
+}
+
+void tokenizer_gguf_free(struct tokenizer_gguf_lists *lists)
+{
+    free(lists->piece);
+    free(lists->text);
+    *lists = (struct tokenizer_gguf_lists){.unknown = -1};
 }

@@ -447,6 +447,7 @@ enum status tokenizer_new(const struct tokenizer_config *config, struct tokenize
     tokenizer->name = memory_text(config->name);
     tokenizer->config.name = NULL;
     tokenizer->config.added = NULL;
+    tokenizer->config.added_n = 0;
     const enum status st = put_added(tokenizer, config);
     if (st != ST_OK) {
         tokenizer_close(tokenizer);
@@ -492,6 +493,29 @@ uint32_t tokenizer_vocab(const struct tokenizer *tokenizer)
 }
 uint32_t tokenizer_begin(const struct tokenizer *tokenizer) { return tokenizer->config.begin; }
 uint32_t tokenizer_end(const struct tokenizer *tokenizer) { return tokenizer->config.end; }
+
+const struct tokenizer_config *tokenizer_config_of(const struct tokenizer *tokenizer)
+{
+    return &tokenizer->config;
+}
+
+static void visit_set(const struct added_tokens *set, bool is_normalized,
+                      void (*fn)(void *arg, const struct tokenizer_added *added), void *arg)
+{
+    for (size_t i = 0; set != NULL && i < set->n; i++)
+        fn(arg, &(struct tokenizer_added){.id = set->item[i].id,
+                                          .text = set->item[i].text,
+                                          .n = set->item[i].n,
+                                          .is_normalized = is_normalized,
+                                          .is_special = set->item[i].is_special});
+}
+
+void tokenizer_visit_added(const struct tokenizer *tokenizer,
+                           void (*fn)(void *arg, const struct tokenizer_added *added), void *arg)
+{
+    visit_set(tokenizer->raw, false, fn, arg);
+    visit_set(tokenizer->normalized, true, fn, arg);
+}
 
 void tokenizer_identity(const struct tokenizer *tokenizer, uint64_t out[2])
 {

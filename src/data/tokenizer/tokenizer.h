@@ -106,6 +106,13 @@ size_t tokenizer_prompt_cap(const struct tokenizer *tokenizer, size_t n_bytes);
  * itself as within the whole text, for any following bytes; 0: none is certain. The rest is encoded
  * with is_begin false. So a long text can be encoded in chunks, by several threads. */
 size_t tokenizer_cut(const struct tokenizer *tokenizer, const void *text, size_t n_bytes);
+/* tokenizer_config_of — returns the rules; name and added tokens are NULL. Valid until
+ * tokenizer_close. */
+const struct tokenizer_config *tokenizer_config_of(const struct tokenizer *tokenizer);
+/* tokenizer_visit_added — calls fn for every added token; its text is valid until
+ * tokenizer_close. */
+void tokenizer_visit_added(const struct tokenizer *tokenizer,
+                           void (*fn)(void *arg, const struct tokenizer_added *added), void *arg);
 /* tokenizer_bytes — returns the bytes of one id (for a special token its name); NULL: there is
  * none. */
 const uint8_t *tokenizer_bytes(const struct tokenizer *tokenizer, uint32_t id, size_t *n_out);

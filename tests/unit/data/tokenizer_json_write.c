@@ -1,5 +1,6 @@
 /* tokenizer_json_write — a GGUF file's tokenizer as tokenizer.json is read back as the same
- * tokenizer; what JSON cannot hold is refused. tests/tokenizers compares it with Hugging Face's. */
+ * tokenizer, and becomes the same lists again; what JSON or GGUF cannot hold is refused.
+ * tests/tokenizers compares it with Hugging Face's. */
 #include "harness.h"
 
 #include "data/tokenizer/file.h"
@@ -148,6 +149,139 @@ TEST(test_back)
     for (size_t i = 0; i < sizeof pre / sizeof *pre; i++) {
         l.gguf.pre = pre[i];
         assert_back(&l);
+    }
+}
+
+/* assert_lists — a tokenizer of n pieces becomes the lists that it was made of, with three unused
+ * pieces after them, and these become the same tokenizer. has_types: all types are known. */
+static void assert_lists(const struct lists *l, const struct tokenizer *from, bool has_types)
+{
+    static const char *const text[] = {"", " ab ab", "\"\\", "\xc3\xa9\xe4\xb8\xad", "12ab  a"};
+    const size_t n = l->gguf.n;
+    struct tokenizer_gguf_lists made;
+    struct tokenizer *again;
+    assert_int_equal(tokenizer_gguf_of(from, n + 3, &made), ST_OK);
+    assert_string_equal(made.gguf.model, l->gguf.model);
+    assert_int_equal(made.gguf.n, n + 3);
+    assert_int_equal(made.gguf.merges_n, l->gguf.merges_n);
+    assert_int_equal(made.gguf.begin, l->gguf.begin);
+    assert_int_equal(made.gguf.end, l->gguf.end);
+    assert_int_equal(made.gguf.adds_space, l->gguf.adds_space);
+    for (size_t i = 0; i < n + l->gguf.merges_n; i++) {
+        const struct tokenizer_piece *want = i < n ? l->piece + i : l->merge + i - n;
+        const struct tokenizer_piece *have = made.piece + (i < n ? i : i + 3);
+        if (have->n != want->n || memcmp(have->text, want->text, want->n) != 0)
+            fail_msg("piece %zu is %.*s, expected %.*s", i, (int)have->n, have->text, (int)want->n,
+                     want->text);
+        if (i < n && has_types && have->type != want->type)
+            fail_msg("piece %zu has type %d, expected %d", i, have->type, want->type);
+        if (i > 0 && i < n && l->gguf.has_scores && want->type == N && want->n > 3)
+            assert_true(have->score < 1);
+    }
+    assert_int_equal(made.piece[n + 2].type, TOKENIZER_PIECE_UNUSED);
+    assert_memory_equal(made.piece[n + 2].text, "[PAD", 4);
+    assert_int_equal(tokenizer_gguf_open(&made.gguf, &again), ST_OK);
+    assert_int_equal(tokenizer_end(again), tokenizer_end(from));
+    for (size_t i = 0; i < sizeof text / sizeof *text; i++)
+        assert_same(from, again, text[i]);
+    tokenizer_close(again);
+    tokenizer_gguf_free(&made);
+    tokenizer_gguf_free(&made);
+    assert_int_equal(tokenizer_gguf_of(from, n - 1, &made), ST_BAD_DATA);
+    assert_null(made.piece);
+}
+
+/* assert_both — both the tokenizer of the lists and its tokenizer.json become the lists. */
+static void assert_both(const struct lists *l)
+{
+    struct text json = {.data = NULL};
+    struct tokenizer *direct, *written;
+    assert_int_equal(tokenizer_gguf_open(&l->gguf, &direct), ST_OK);
+    assert_int_equal(tokenizer_json_write(&l->gguf, &json), ST_OK);
+    assert_int_equal(tokenizer_json_open(json.data, json.len, "written",
+                                         l->gguf.end == 0 ? "<|end|>" : "</s>", &written),
+                     ST_OK);
+    assert_lists(l, direct, true);
+    assert_lists(l, written, true);
+    tokenizer_close(direct);
+    tokenizer_close(written);
+    text_free(&json);
+}
+
+TEST(test_lists)
+{
+    static const char *const pre[] = {"gpt-2", "smollm", "llama-bpe", "dbrx", "qwen2", "stablelm2"};
+    struct lists l;
+    pieces(&l);
+    assert_both(&l);
+    byte_level(&l);
+    for (size_t i = 0; i < sizeof pre / sizeof *pre; i++) {
+        struct tokenizer_gguf_lists made;
+        struct tokenizer *direct;
+        l.gguf.pre = pre[i];
+        assert_both(&l);
+        assert_int_equal(tokenizer_gguf_open(&l.gguf, &direct), ST_OK);
+        assert_int_equal(tokenizer_gguf_of(direct, l.gguf.n, &made), ST_OK);
+        assert_string_equal(made.gguf.pre, pre[i]);
+        tokenizer_gguf_free(&made);
+        tokenizer_close(direct);
+    }
+}
+
+/* refuse_lists — a tokenizer.json for which GGUF has no form. */
+static void refuse_lists(const char *json, const char *says)
+{
+    struct tokenizer_gguf_lists made;
+    struct tokenizer *tokenizer;
+    assert_int_equal(tokenizer_json_open(json, strlen(json), "json", "", &tokenizer), ST_OK);
+    assert_int_equal(tokenizer_gguf_of(tokenizer, 99, &made), ST_BAD_DATA);
+    harness_assert_message(says);
+    tokenizer_close(tokenizer);
+}
+
+TEST(test_lists_refused)
+{
+    refuse_lists("{\"model\": {\"type\": \"BPE\", \"ignore_merges\": true, \"vocab\": {\"a\": 0}, "
+                 "\"merges\": []}, \"pre_tokenizer\": {\"type\": \"ByteLevel\", "
+                 "\"add_prefix_space\": false}}",
+                 "json has other rules for texts than GPT-2");
+    refuse_lists("{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0}, \"merges\": []}, "
+                 "\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": true}}",
+                 "other rules for texts");
+    refuse_lists("{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"b\": 1, \"ab\": 2}, "
+                 "\"merges\": [\"a b\"]}, \"added_tokens\": [{\"id\": 2, \"content\": \"ab\", "
+                 "\"special\": true}], \"pre_tokenizer\": {\"type\": \"ByteLevel\", "
+                 "\"add_prefix_space\": false}}",
+                 "merges of added tokens");
+    refuse_lists("{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0}, \"merges\": []}, "
+                 "\"pre_tokenizer\": {\"type\": \"Metaspace\", \"replacement\": \"\xe2\x96\x81\", "
+                 "\"prepend_scheme\": \"first\", \"split\": false}}",
+                 "SentencePiece's with bytes");
+}
+
+/* Pieces whose merges have an order that no scores have, or that lack a merge. */
+TEST(test_scores_refused)
+{
+    static const char *const bad[][2] = {
+        {"\"merges\": [\"b c\", \"a b\", \"ab c\", \"c a\", \"a bc\"]", "an order that no scores"},
+        {"\"merges\": [\"b c\", \"a b\", \"ab c\", \"c a\"]", "pieces that no merge makes"}};
+    for (size_t i = 0; i < 2; i++) {
+        struct text json = {.data = NULL};
+        text_add(&json,
+                 "{\"normalizer\": {\"type\": \"Replace\", \"pattern\": {\"String\": \" \"}, "
+                 "\"content\": \"\xe2\x96\x81\"}, \"model\": {\"type\": \"BPE\", "
+                 "\"byte_fallback\": true, \"vocab\": {\"a\": 0, \"b\": 1, \"c\": 2, \"bc\": 3, "
+                 "\"ab\": 4, \"abc\": 5, \"ca\": 6");
+        for (unsigned b = 0; b < 256; b++)
+            text_add(&json, ", \"<0x%02X>\": %u", b, b + 7);
+        text_add(&json, "}, %s}}", bad[i][0]);
+        struct tokenizer_gguf_lists made;
+        struct tokenizer *tokenizer;
+        assert_int_equal(tokenizer_json_open(json.data, json.len, "json", "", &tokenizer), ST_OK);
+        assert_int_equal(tokenizer_gguf_of(tokenizer, 300, &made), ST_BAD_DATA);
+        harness_assert_message(bad[i][1]);
+        tokenizer_close(tokenizer);
+        text_free(&json);
     }
 }
 

@@ -1,6 +1,6 @@
 #!/bin/bash
 # test_import_export — models go in and out as a user does it: from a Hugging Face folder (one file or several) and from llm.c
-# model files to a checkpoint, then train and generate, then to a Hugging Face folder with the same bytes.
+# model files to a checkpoint, then train and generate, then to a Hugging Face folder with the same bytes, or to a GGUF file.
 . "$(dirname "$0")/lib.sh"
 golden=$root/tests/golden
 from=$golden/hf_export
@@ -145,6 +145,54 @@ ok 'tokenizer.json agrees with both' holds_json words-hf/tokenizer.json \
     '(.model.vocab | length) == 50257 and (.model.merges | length) == 50000 and .model.merges[0] == "Ġ t"'
 ok 'generation_config.json knows where a text ends' holds_json words-hf/generation_config.json '.eos_token_id == 50256'
 
+# --- GGUF files, out and in again
+for model in lm llama neox; do
+    work export FROM=$model/step-00000000 TO=files/$model-F32.gguf && work import FROM=files/$model-F32.gguf TO=$model-gguf
+    ok "$model: out as F32 and in again, the same bits" cmp -s {$model,$model-gguf}/step-00000000/model.safetensors
+done
+ok 'the tokens that begin and end a text are the same' is "$(jq -c '[.model.bos, .model.eos]' llama-gguf/step-00000000/manifest.json)" \
+    "$(jq -c '[.model.bos, .model.eos]' llama/step-00000000/manifest.json)"
+try 'the type is F16 if the name does not say' 0 -- export FROM=llama TO=llama.gguf
+ok 'one line tells it' shows '^llama\.gguf  LlamaForCausalLM  GGUF F16  77\.9k parameters  from llama/step-00000000$'
+ok 'without a tokenizer, with a warning' says 'the file has no tokenizer'
+work export FROM=llama TO=llama.bf16.GGUF
+ok 'a type and an ending in any case' shows 'GGUF BF16'
+work export FROM=neox TO=neox-Q8_0.gguf
+ok 'eight bits, all rows in whole blocks' is "$rc $(grep -c 'are F16' err)" '0 0'
+ok 'that need a third of the bytes' test $((3 * $(stat -c %s neox-Q8_0.gguf))) -lt "$(stat -c %s files/neox-F32.gguf)"
+work export FROM=lm TO=lm-q8_0.gguf
+ok 'rows that are no whole blocks are F16, as the log says' says 'matrices are F16: their rows are no multiple of the 32 elements'
+work generate MODEL=lm PROMPT='!' TOKENS=5 SEED=3 && cp out by_run.txt
+work export FROM=lm TO=lm-F32.gguf && work generate MODEL=lm-F32.gguf TOKENIZER=gpt2 PROMPT='!' TOKENS=5 SEED=3
+ok 'generate writes from the file what it writes from the checkpoint' cmp -s out by_run.txt
+work export FROM=words TO=words.gguf
+printf "It's a  test of 12345 words — naïve?\n" >say.txt
+"$convoy" tokenize TOKENIZER=words.gguf DATA=say.txt OUT=a.bin >out 2>err && "$convoy" tokenize TOKENIZER=gpt2 DATA=say.txt OUT=b.bin >out 2>err
+ok "GPT-2's tokenizer in the file gives the ids of the built-in one" cmp -i 1024:1024 a.bin b.bin
+"$convoy" train-tokenizer DATA="$root/assets/alice.txt" VOCAB=300 OUT=spoken >out 2>err
+template="{% for m in messages %}<|im_start|>{{ m['role'] }}
+{{ m['content'] + '<|im_end|>' }}é
+{% endfor %}"
+jq --arg t "$template" '.chat_template = $t' spoken/tokenizer_config.json >config.json && mv config.json spoken/tokenizer_config.json
+run MODEL=llama-toy LAYERS=1 HEADS=2 KV_HEADS=1 HEAD_DIM=6 EMBED=12 FFN=9 VOCAB=310 CONTEXT=16 SEQ_LEN=8 BATCH_SIZE=1 STEPS=1 DATA=say.txt TOKENIZER=spoken CHECKPOINT_DIR=speaks
+work export FROM=speaks TO=speaks.gguf
+ok 'a tokenizer.json goes into the file' is "$rc $(grep -c warn err)" '0 0'
+"$convoy" tokenize TOKENIZER=speaks.gguf DATA=say.txt OUT=a.bin >out 2>err && "$convoy" tokenize TOKENIZER=spoken DATA=say.txt OUT=b.bin >out 2>err
+ok 'and gives the same ids' cmp -i 1024:1024 a.bin b.bin
+work import FROM=speaks.gguf TO=heard && work export FROM=heard TO=heard-hf
+ok 'a chat template comes out of a GGUF file into a folder' is "$(cat heard-hf/chat_template.jinja)" "$template"
+work export FROM=heard TO=heard.gguf && work import FROM=heard.gguf TO=again && work export FROM=again TO=again-hf
+ok 'and out of a second one' cmp -s {heard,again}-hf/chat_template.jinja
+ok 'an ending that is no format, and those that are' refused 78 'ends in .safetensors, which is no format of export; end it in .gguf' export FROM=lm TO=x.safetensors
+ok 'a type that is not written' refused 78 'type Q4_K_M cannot be written' export FROM=lm TO=x-Q4_K_M.gguf
+ok 'nor this one' refused 78 'type fp8 cannot be written' export FROM=lm TO=x.fp8.gguf
+try 'a version is no ending' 0 -- export FROM=lm TO=v/lm2.5-0.5b.v2
+try 'a slash makes any name a folder' 0 -- export FROM=lm TO=v/my.model/
+ok 'both are folders' test -s v/lm2.5-0.5b.v2/config.json -a -s v/my.model/config.json
+ok 'a file that exists stays as it is' refused 78 'exists, as a file; choose a new file' export FROM=lm TO=llama.gguf
+ok 'a model for questions has no GGUF form' refused 78 'GGUF has no keys for a head that answers questions' export FROM=qa TO=x.gguf
+ok 'nothing is left beside the files' is "$(ls -d ./*.tmp* files/*.tmp* 2>/dev/null)" ''
+
 # --- what cannot be
 ok 'no FROM' refused 78 'set FROM' import TO=x
 ok 'no TO' refused 78 'set TO' export FROM=lm
@@ -229,33 +277,42 @@ ok 'dimensions of a model file are not to be argued with' refused 78 'LAYERS=4' 
 if mkdir mnt && mount -t tmpfs -o size=16k none mnt 2>/dev/null; then
     ok 'a full disk ends with 74 and leaves nothing' refused 74 'no space' export FROM=lm TO=mnt/x
     ok 'nothing, indeed' is "$(ls -A mnt)" ''
+    ok 'so does a GGUF file' refused 74 'no space' export FROM=lm TO=mnt/x.gguf
+    ok 'and leaves nothing, either' is "$(ls -A mnt)" ''
 else
     skip 'a full disk ends with 74 and leaves nothing' 'no right to mount'
 fi
 # every way in which the disk may fail on the way out: EIO at each call of a kind, one after the other
-is_whole() { cmp -s eio/model.safetensors trained/model.safetensors && cmp -s eio/config.json trained/config.json && [ -e eio/generation_config.json ]; }
-fail_at() { # fail_at CALL — count in $failures, or what went wrong
-    local at codes='0 74'
+work export FROM=lm/step-00000003 TO=whole.gguf
+is_whole() {
+    [ "$1" = bad.gguf ] && { cmp -s bad.gguf whole.gguf; return; }
+    cmp -s eio/model.safetensors trained/model.safetensors && cmp -s eio/config.json trained/config.json && [ -e eio/generation_config.json ]
+}
+fail_at() { # fail_at CALL TO — count in $failures, or what went wrong
+    local at to=$2 codes='0 74'
     [ "$1" = openat ] && codes='0 65 66 74 127' # the program's libraries and the checkpoint are opened too
     failures=0
     for ((at = 1; at < 200; at++)); do
         rc=0
-        ASAN_OPTIONS=detect_leaks=0 strace -f -qq -o trace -e trace=$1 -e inject=$1:error=EIO:when=$at "$convoy" export FROM=lm/step-00000003 TO=eio >out 2>err || rc=$?
+        ASAN_OPTIONS=detect_leaks=0 strace -f -qq -o trace -e trace=$1 -e inject=$1:error=EIO:when=$at "$convoy" export FROM=lm/step-00000003 TO="$to" >out 2>err || rc=$?
         grep -q INJECTED trace || break
         [[ " $codes " = *" $rc "* ]] || { echo "# $1 $at: exit code $rc"; return 1; }
-        { [ $rc != 0 ] && [ ! -e eio ]; } || is_whole || { echo "# $1 $at: exit code $rc, eio is not whole"; return 1; }
-        [ -z "$(ls -d eio.* 2>/dev/null)" ] || { echo "# $1 $at: left $(ls -d eio.*)"; return 1; }
+        { [ $rc != 0 ] && [ ! -e "$to" ]; } || is_whole "$to" || { echo "# $1 $at: exit code $rc, $to is not whole"; return 1; }
+        [ -z "$(ls -d "$to".* 2>/dev/null)" ] || { echo "# $1 $at: left $(ls -d "$to".*)"; return 1; }
         [ $rc = 0 ] || failures=$((failures + 1))
-        rm -rf eio
+        rm -rf "$to"
     done
-    [ $rc = 0 ] && is_whole && rm -rf eio && [ $failures -gt 0 ] && echo "# $failures calls of $1 failed"
+    [ $rc = 0 ] && is_whole "$to" && rm -rf "$to" && [ $failures -gt 0 ] && echo "# $failures calls of $1 failed"
 }
 for call in mkdir openat pwrite64 sync_file_range fsync rename; do
-    if strace -qq -o trace true 2>/dev/null; then
-        ok "EIO at any $call: a refusal that leaves nothing half" fail_at $call
-    else
-        skip "EIO at any $call: a refusal that leaves nothing half" 'strace may not trace here'
-    fi
+    for to in eio bad.gguf; do
+        case $call,$to in mkdir,bad.gguf | openat,bad.gguf) continue ;; esac # the same calls as for a folder
+        if strace -qq -o trace true 2>/dev/null; then
+            ok "$to, EIO at any $call: a refusal that leaves nothing half" fail_at $call $to
+        else
+            skip "$to, EIO at any $call: a refusal that leaves nothing half" 'strace may not trace here'
+        fi
+    done
 done
 ok 'refusals made nothing' test ! -e x
 done_testing

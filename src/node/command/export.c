@@ -1,11 +1,14 @@
 /* export — `convoy export`: converts a checkpoint to a Hugging Face folder that the model's class
- * in transformers loads.
+ * in transformers loads, or to a GGUF file of llama.cpp.
  *
- * The checkpoint's tensors are written unchanged, in chunks, under transformers' names. The
- * tokenizer's files are the files that came with the model, or the built-in ones for a GPT-2 with
- * its vocabulary. Must not know how files are written. */
+ * For a folder the checkpoint's tensors are written unchanged, in chunks, under transformers'
+ * names; for a GGUF file they are rounded. The tokenizer's files are the files that came with the
+ * model, or the built-in ones for a GPT-2 with its vocabulary. Must not know how files are
+ * written. */
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/assert.h"
 #include "base/file.h"
@@ -13,11 +16,16 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "data/tokenizer/gguf.h"
 #include "data/tokenizer/gpt2.h"
+#include "format/gguf/model.h"
+#include "format/gguf/save.h"
+#include "format/gguf/vocab.h"
 #include "format/hf.h"
 #include "format/hf_config.h"
 #include "format/hf_names.h"
 #include "node/command.h"
+#include "node/choose/chat_source.h"
 #include "node/choose/memory_check.h"
 #include "node/choose/tokenizer_files.h"
 #include "node/choose/tokenizer_source.h"
@@ -43,15 +51,19 @@ struct export
     struct ckpt *ckpt;
     struct model_dims dims;
     struct param_table table;
-    struct tensor_copy *copy; /* source of each parameter, in the order of source and name */
-    struct safetensors_source *source;
-    char(*name)[PARAM_NAME_MAX + 16]; /* full names of the tensors, with prefix */
+    const struct gguf_quant *quant; /* type of a GGUF file's matrices; NULL: a folder is written */
+    struct tensor_copy *copy;       /* source of each parameter, in the order of source and name */
+    struct safetensors_source *source; /* tensors for a folder */
+    struct gguf_source *gguf_source;   /* tensors for a GGUF file */
+    char(*name)[PARAM_NAME_MAX + 16];  /* full names of the tensors, with prefix */
     struct text text[FILES_MAX];
     struct hf_save_file file[FILES_MAX];
     int files_n;
     struct tokenizer_file tokenizer[TOKENIZER_FILES_MAX];
     int tokenizer_n;
     char kept[FILE_PATH_MAX]; /* folder with the files of the tokenizer */
+    char path[FILE_PATH_MAX]; /* tokenizer in it; "": there is none */
+    char *jinja;              /* its chat template; NULL: it has none */
     /* tokenizer of the run, from that folder; NULL: there is none, or it cannot be read */
     struct tokenizer *opened;
     bool is_other;    /* the tokenizer in that folder is not the run's */
@@ -115,30 +127,55 @@ static enum status read_tensor(void *arg, int64_t first, int64_t n, void *out)
     return weights_finite_check(&t->finite, ckpt_path(t->ckpt), t->entry->name);
 }
 
-/* list_sources — lists every parameter of the checkpoint under transformers' name; the names of the
- * heads have no prefix "transformer". */
-static enum status list_sources(struct export *ex)
+/* read_values — reads a range of a tensor as f32; counts elements that are not finite. */
+static void read_values(void *arg, int64_t first, int64_t n, float *out)
+{
+    struct tensor_copy *t = arg;
+    safetensors_to_f32(t->entry, first, n, out);
+    t->finite.seen_n = first;
+    weights_finite_add(&t->finite, out, n);
+}
+
+/* end_values — ends the reading of a tensor in ranges. */
+static enum status end_values(void *arg)
+{
+    struct tensor_copy *t = arg;
+    t->finite.seen_n = t->entry->elems;
+    ckpt_release(t->ckpt, t->entry);
+    return weights_finite_check(&t->finite, ckpt_path(t->ckpt), t->entry->name);
+}
+
+/* find_tensors — finds every parameter of the checkpoint. */
+static enum status find_tensors(struct export *ex)
+{
+    ex->copy = memory_new((size_t)ex->table.params_n, sizeof *ex->copy);
+    for (int i = 0; i < ex->table.params_n; i++) {
+        const struct param *p = &ex->table.param[i];
+        ex->copy[i].ckpt = ex->ckpt;
+        TRY(ckpt_tensor(ex->ckpt, "model", p->name, p->dims_n, p->dim, &ex->copy[i].entry));
+    }
+    return ST_OK;
+}
+
+/* list_sources — lists every parameter under transformers' name; the names of the heads have no
+ * prefix "transformer". */
+static void list_sources(struct export *ex)
 {
     const struct hf_names *names = hf_names_of(config_of(&ex->dims).arch);
     size_t n = (size_t)ex->table.params_n;
     ex->source = memory_new(n, sizeof *ex->source);
     ex->name = memory_new(n, sizeof *ex->name);
-    ex->copy = memory_new(n, sizeof *ex->copy);
     for (size_t i = 0; i < n; i++) {
         const struct param *p = &ex->table.param[i];
-        const struct safetensors_entry *entry;
-        TRY(ckpt_tensor(ex->ckpt, "model", p->name, p->dims_n, p->dim, &entry));
-        ex->copy[i] = (struct tensor_copy){.ckpt = ex->ckpt, .entry = entry};
         bool fits = hf_names_full(names, p->name, ex->name[i], sizeof ex->name[i]);
         ASSERTF(fits, "%s", p->name);
         ex->source[i] = (struct safetensors_source){.name = ex->name[i],
-                                                    .dtype = entry->dtype,
+                                                    .dtype = ex->copy[i].entry->dtype,
                                                     .dims_n = p->dims_n,
                                                     .dim = {p->dim[0], p->dim[1]},
                                                     .read = read_tensor,
                                                     .arg = &ex->copy[i]};
     }
-    return ST_OK;
 }
 
 /* next_file — adds a file, which the caller fills. */
@@ -191,7 +228,7 @@ static void write_config(struct export *ex)
  * If it cannot be read, its files are used with a warning. */
 static enum status find_tokenizer(struct export *ex)
 {
-    char parent[FILE_PATH_MAX], path[FILE_PATH_MAX];
+    char parent[FILE_PATH_MAX];
     struct text identity = {0};
     struct tokenizer *tokenizer = NULL;
     /* The tokenizer's files are in the parent folder of the checkpoint. */
@@ -204,8 +241,8 @@ static enum status find_tokenizer(struct export *ex)
     if (!slash)
         text_copy(parent, sizeof parent, ".");
     TRY(file_join(ex->kept, sizeof ex->kept, parent, TOKENIZER_FILES_DIR));
-    if (tokenizer_source_open_kept(parent, path, &tokenizer) != ST_OK) {
-        LOG_WARN("the tokenizer in %s cannot be read: %s", path, status_message());
+    if (tokenizer_source_open_kept(parent, ex->path, &tokenizer) != ST_OK) {
+        LOG_WARN("the tokenizer in %s cannot be read: %s", ex->path, status_message());
         status_clear();
         return ST_OK;
     }
@@ -235,6 +272,8 @@ static enum status write_gguf_tokenizer(struct export *ex)
     json->limit = TOKENIZER_JSON_BYTES_MAX;
     enum status st = ex->opened ? tokenizer_source_write_json(path, ex->dims.context, json, config)
                                 : FAIL(ST_BAD_DATA, "its kind is not supported");
+    if (st == ST_OK && ex->jinja)
+        text_add_bytes(next_file(ex, "chat_template.jinja"), ex->jinja, strlen(ex->jinja));
     if (st == ST_OK || st == ST_RETRY)
         return st;
     LOG_WARN("no tokenizer files: the tokenizer of %s cannot be written for Hugging Face's "
@@ -289,46 +328,29 @@ static enum status write_tokenizer(struct export *ex)
     return ST_OK;
 }
 
-static enum status export_model(struct export *ex, const char *from, const char *to)
+/* set_marks — if the model names no begin and end tokens, makes them the tokens of the run's
+ * tokenizer, else of GPT-2's. */
+static void set_marks(struct export *ex)
 {
-    char count[32];
-    struct memory_plan plan;
-    TRY(hf_save_check(to)); /* before any long work */
-    memory_plan_convert(&plan);
-    TRY(memory_check_command("export", &plan, NULL, "free some memory, or raise the limit"));
-    TRY(weights_checkpoint(from, &ex->ckpt, &ex->dims));
-    /* Transformers' GPT-2 has only one set of features. */
-    const struct model_features *p = &ex->dims.features;
-    const char *what = p->mlp != MODEL_MLP_GELU_TANH           ? "ACTIVATION=relu2"
-                       : p->position != MODEL_POSITION_LEARNED ? "POSITIONS=rope"
-                       : p->has_qk_norm                        ? "QK_NORM=1"
-                       : p->is_untied                          ? "TIE_EMBEDDINGS=0"
-                       : p->logit_cap > 0                      ? "LOGIT_CAP"
-                                                               : NULL;
-    if (ex->dims.arch == MODEL_ARCH_GPT2 && what) {
-        return FAIL(
-            ST_BAD_SETTING,
-            "%s: the model was trained with %s, for which Hugging Face's GPT-2 has no field; "
-            "use the checkpoint itself: generate, eval and MODEL= accept it",
-            ckpt_path(ex->ckpt), what);
-    }
-    TRY(model_ops(&ex->dims)->describe(&ex->dims, &ex->table));
-    TRY(list_sources(ex));
-    TRY(find_tokenizer(ex));
-    /* If the model names no begin and end tokens, they are the tokens of the run's tokenizer, else
-     * of GPT-2's. */
     struct model_marks *marks = &ex->dims.marks;
     uint32_t begin = TOKENIZER_NONE, end = TOKENIZER_NONE;
-    if (!marks->has_bos && marks->eos_n <= 0) {
-        if (ex->opened)
-            begin = tokenizer_begin(ex->opened), end = tokenizer_end(ex->opened);
-        else if (ex->is_built_in && ex->dims.arch == MODEL_ARCH_GPT2)
-            begin = end = END_OF_TEXT;
-        marks->has_bos = begin < ex->dims.vocab;
-        marks->bos = marks->has_bos ? begin : 0;
-        marks->eos_n = end < ex->dims.vocab;
-        marks->eos[0] = end;
-    }
+    if (marks->has_bos || marks->eos_n > 0)
+        return;
+    if (ex->opened)
+        begin = tokenizer_begin(ex->opened), end = tokenizer_end(ex->opened);
+    else if (ex->is_built_in && ex->dims.arch == MODEL_ARCH_GPT2)
+        begin = end = END_OF_TEXT;
+    marks->has_bos = begin < ex->dims.vocab;
+    marks->bos = marks->has_bos ? begin : 0;
+    marks->eos_n = end < ex->dims.vocab;
+    marks->eos[0] = end;
+}
+
+/* ---- Hugging Face folder ---- */
+
+static enum status write_folder(struct export *ex, const char *to)
+{
+    list_sources(ex);
     write_config(ex);
     TRY(write_tokenizer(ex));
     for (int i = 0; i < ex->files_n; i++) {
@@ -337,9 +359,278 @@ static enum status export_model(struct export *ex, const char *from, const char 
         ex->file[i].data = ex->text[i].data;
         ex->file[i].bytes = ex->text[i].len;
     }
-    TRY(hf_save(to, ex->source, ex->table.params_n, ex->file, ex->files_n, HF_SAVE_FILE_BYTES_MAX));
+    return hf_save(to, ex->source, ex->table.params_n, ex->file, ex->files_n,
+                   HF_SAVE_FILE_BYTES_MAX);
+}
+
+/* ---- GGUF file ---- */
+
+#define KEY(name) "tokenizer.ggml." name
+
+/* copy_tokenizer — adds the tokenizer's keys of a GGUF file unchanged, if they list as many tokens
+ * as the model has. *done_out: they were added. */
+static enum status copy_tokenizer(const struct export *ex, struct gguf_head *head, bool *done_out)
+{
+    struct file_map map;
+    struct gguf gguf;
+    const struct gguf_value *tokens = NULL;
+    TRY(file_map_open(ex->path, &map));
+    enum status st = gguf_parse(map.data, map.bytes, ex->path, &gguf);
+    if (st == ST_OK) {
+        st = gguf_get_array(&gguf, KEY("tokens"), GGUF_KIND_STRING, &tokens);
+        *done_out = st == ST_OK && tokens->n == ex->dims.vocab;
+        for (int i = 0; *done_out && i < gguf.values_n; i++)
+            if (gguf.value[i].key_n > 10 && memcmp(gguf.value[i].key, "tokenizer.", 10) == 0)
+                gguf_head_copy(head, &gguf.value[i]);
+        gguf_free(&gguf);
+    }
+    file_map_close(&map);
+    return st;
+}
+
+/* special_id — returns the id of a token that tokenizer_config.json names, such as "pad_token"; -1:
+ * it names none. */
+static int64_t special_id(struct export *ex, const struct tokenizer *tokenizer, const char *key)
+{
+    uint32_t id = TOKENIZER_NONE;
+    for (int i = 0; i < ex->tokenizer_n; i++) {
+        cJSON *config = NULL;
+        if (strcmp(ex->tokenizer[i].name, "tokenizer_config.json") != 0)
+            continue;
+        if (json_parse(ex->tokenizer[i].data, ex->tokenizer[i].bytes, ex->tokenizer[i].name,
+                       &config) != ST_OK)
+            status_clear();
+        const cJSON *item = cJSON_GetObjectItemCaseSensitive(config, key);
+        const char *name =
+            cJSON_IsObject(item) ? json_text(item, "content") : json_text(config, key);
+        if (name[0])
+            id = tokenizer_find(tokenizer, name);
+        cJSON_Delete(config);
+    }
+    return id == TOKENIZER_NONE ? -1 : (int64_t)id;
+}
+
+static void add_id(struct gguf_head *head, const char *key, int64_t id)
+{
+    if (id >= 0)
+        gguf_head_u32(head, key, id);
+}
+
+/* add_marks — adds the tokens that begin and end a text. begin, end: of the tokenizer; -1: none.
+ * The token that a text begins with must be the one that add_bos_token adds. */
+static void add_marks(const struct export *ex, int64_t begin, int64_t end, struct gguf_head *head)
+{
+    const struct model_marks *marks = &ex->dims.marks;
+    const int64_t bos = marks->has_bos ? marks->bos : -1;
+    add_id(head, KEY("bos_token_id"), begin >= 0 ? begin : bos);
+    add_id(head, KEY("eos_token_id"), marks->eos_n > 0 ? marks->eos[0] : end);
+    add_id(head, KEY("eot_token_id"), marks->eos_n > 1 ? marks->eos[1] : -1);
+    if (marks->eos_n > 2)
+        LOG_WARN("the model has %d tokens that end a text; a GGUF file names only the first two",
+                 marks->eos_n);
+}
+
+static void add_strings(struct gguf_head *head, const char *key,
+                        const struct tokenizer_piece *piece, size_t n)
+{
+    gguf_head_array(head, key, GGUF_KIND_STRING, n);
+    for (size_t i = 0; i < n; i++)
+        gguf_head_string(head, piece[i].text, piece[i].n);
+}
+
+/* add_lists — adds the lists of a tokenizer. */
+static void add_lists(const struct tokenizer_gguf *gguf, struct gguf_head *head)
+{
+    gguf_head_text(head, KEY("model"), gguf->model);
+    gguf_head_text(head, KEY("pre"), gguf->pre);
+    add_strings(head, KEY("tokens"), gguf->piece, gguf->n);
+    if (gguf->has_scores) {
+        gguf_head_array(head, KEY("scores"), GGUF_KIND_F32, gguf->n);
+        for (size_t i = 0; i < gguf->n; i++)
+            text_add_bytes(&head->bytes, &gguf->piece[i].score, sizeof gguf->piece[i].score);
+    } else
+        add_strings(head, KEY("merges"), gguf->merge, gguf->merges_n);
+    gguf_head_array(head, KEY("token_type"), GGUF_KIND_I32, gguf->n);
+    for (size_t i = 0; i < gguf->n; i++)
+        text_add_bytes(&head->bytes, &(int32_t){gguf->piece[i].type}, sizeof(int32_t));
+    gguf_head_bool(head, KEY("add_bos_token"), gguf->begin >= 0);
+    gguf_head_bool(head, KEY("add_eos_token"), false);
+    gguf_head_bool(head, KEY("add_space_prefix"), gguf->adds_space);
+}
+
+/* make_tokenizer — adds the keys of a tokenizer that comes from other files. */
+static enum status make_tokenizer(struct export *ex, const struct tokenizer *tokenizer,
+                                  struct gguf_head *head)
+{
+    struct tokenizer_gguf_lists lists;
+    TRY(tokenizer_gguf_of(tokenizer, (size_t)ex->dims.vocab, &lists));
+    const struct tokenizer_gguf *gguf = &lists.gguf;
+    TRY(tokenizer_files_read(ex->kept, ex->tokenizer, &ex->tokenizer_n));
+    add_lists(gguf, head);
+    add_marks(ex, gguf->begin, gguf->end, head);
+    add_id(head, KEY("unknown_token_id"), lists.unknown);
+    add_id(head, KEY("padding_token_id"), special_id(ex, tokenizer, "pad_token"));
+    if (ex->jinja)
+        gguf_head_text(head, "tokenizer.chat_template", ex->jinja);
+    tokenizer_gguf_free(&lists);
+    return ST_OK;
+}
+
+/* add_tokenizer — adds the run's tokenizer, or the key that llama.cpp reads as none. */
+static enum status add_tokenizer(struct export *ex, struct gguf_head *head)
+{
+    struct tokenizer *gpt2 = NULL;
+    const bool has_gpt2 = ex->is_built_in && ex->dims.arch == MODEL_ARCH_GPT2 &&
+                          ex->dims.vocab >= TOKENIZER_GPT2_VOCAB;
+    bool done = false;
+    enum status st = ST_OK;
+    if (ex->opened && gguf_model_is_file(ex->path))
+        TRY(copy_tokenizer(ex, head, &done));
+    if (done)
+        return ST_OK;
+    if (!ex->opened && has_gpt2)
+        TRY(tokenizer_gpt2_open(&gpt2));
+    if (ex->opened || gpt2)
+        st = make_tokenizer(ex, ex->opened ? ex->opened : gpt2, head);
+    else
+        st = FAIL(ST_BAD_DATA, ex->is_other ? "the run used another tokenizer than the one in its "
+                                              "folder"
+                                            : "the run has none that can be read");
+    tokenizer_close(gpt2);
+    if (st != ST_BAD_DATA)
+        return st;
+    LOG_WARN("the file has no tokenizer: %s; llama.cpp then generates from token ids only",
+             status_message());
+    status_clear();
+    gguf_head_text(head, KEY("model"), GGUF_VOCAB_NONE);
+    add_marks(ex, -1, -1, head);
+    return ST_OK;
+}
+
+static enum status write_gguf(struct export *ex, const char *to)
+{
     const struct hf_config config = config_of(&ex->dims);
-    log_console("%s  %s  %s parameters  from %s", to, hf_config_class(&config),
+    struct gguf_head head = {.n = 0};
+    int f16_n = 0;
+    enum status st;
+    ex->gguf_source = memory_new((size_t)ex->table.params_n, sizeof *ex->gguf_source);
+    for (int i = 0; i < ex->table.params_n; i++) {
+        const struct param *p = &ex->table.param[i];
+        ex->gguf_source[i] = (struct gguf_source){.name = p->name,
+                                                  .dims_n = p->dims_n,
+                                                  .dim = {p->dim[0], p->dim[1]},
+                                                  .read = read_values,
+                                                  .done = end_values,
+                                                  .arg = &ex->copy[i]};
+    }
+    TRY_OR(gguf_config_write(&config, ex->dims.name, &head), free_head);
+    gguf_head_u32(&head, "general.file_type", ex->quant->file_type);
+    gguf_head_u32(&head, "general.quantization_version", 2);
+    TRY_OR(add_tokenizer(ex, &head), free_head);
+    st = gguf_save(to, &config, ex->quant, &head, ex->gguf_source, ex->table.params_n, &f16_n);
+    if (st == ST_OK && f16_n > 0)
+        LOG_WARN("%d matrices are F16: their rows are no multiple of the %d elements of a block of "
+                 "%s",
+                 f16_n, ex->quant->block_elems, ex->quant->name);
+free_head:
+    text_free(&head.bytes);
+    return st;
+}
+
+/* ---- the choice ---- */
+
+/* is_ending — returns true for the end of a name that looks like the name of a format: letters and
+ * digits, but not the number of a version. */
+static bool is_ending(const char *end)
+{
+    size_t n = 0;
+    while (isalnum((unsigned char)end[n]) || end[n] == '_')
+        n++;
+    const bool is_version =
+        (end[0] == 'v' || end[0] == 'V') && n == 1 + strspn(end + 1, "0123456789");
+    return isalpha((unsigned char)end[0]) && end[n] == 0 && !is_version;
+}
+
+/* is_type — returns true for a word that looks like the name of an element type: Q4_K_M, fp8. */
+static bool is_type(const char *word)
+{
+    static const char *const list[] = {"Q", "IQ", "TQ", "F", "BF", "FP", "MXFP", "NVFP", "INT"};
+    for (size_t i = 0; i < sizeof list / sizeof list[0]; i++)
+        if (strncasecmp(word, list[i], strlen(list[i])) == 0 &&
+            isdigit((unsigned char)word[strlen(list[i])]))
+            return true;
+    return false;
+}
+
+/* choose_form — decides on the form by the ending of TO. *quant_out NULL: a Hugging Face folder. */
+static enum status choose_form(const char *to, const struct gguf_quant **quant_out)
+{
+    const char *slash = strrchr(to, '/'), *name = slash ? slash + 1 : to;
+    const char *dot = strrchr(name, '.');
+    char word[64];
+    *quant_out = NULL;
+    if (!dot || dot == name || !is_ending(dot + 1))
+        return ST_OK;
+    if (strcasecmp(dot, ".gguf") != 0)
+        return FAIL(ST_BAD_SETTING,
+                    "TO=%s ends in %s, which is no format of export; end it in .gguf for a file of "
+                    "llama.cpp (-F32.gguf, -F16.gguf, -BF16.gguf or -Q8_0.gguf for its type), or "
+                    "in / for a Hugging Face folder of this name",
+                    to, dot);
+    /* The last word before .gguf names the type, as in published files. */
+    const char *begin = dot;
+    while (begin > name && begin[-1] != '-' && begin[-1] != '.')
+        begin--;
+    text_format(word, sizeof word, "%.*s", (int)(dot - begin), begin);
+    *quant_out = gguf_quant_named(word);
+    if (!*quant_out && is_type(word))
+        return FAIL(ST_BAD_SETTING,
+                    "TO=%s: type %s cannot be written; use -F32.gguf, -F16.gguf, -BF16.gguf or "
+                    "-Q8_0.gguf, and llama-quantize for other types",
+                    to, word);
+    if (!*quant_out)
+        *quant_out = gguf_quant_named("F16");
+    return ST_OK;
+}
+
+/* check_features — refuses features of our GPT-2 that other programs' GPT-2 does not have. */
+static enum status check_features(const struct export *ex)
+{
+    const struct model_features *p = &ex->dims.features;
+    const char *what = p->mlp != MODEL_MLP_GELU_TANH           ? "ACTIVATION=relu2"
+                       : p->position != MODEL_POSITION_LEARNED ? "POSITIONS=rope"
+                       : p->has_qk_norm                        ? "QK_NORM=1"
+                       : p->is_untied                          ? "TIE_EMBEDDINGS=0"
+                       : p->logit_cap > 0                      ? "LOGIT_CAP"
+                                                               : NULL;
+    if (ex->dims.arch != MODEL_ARCH_GPT2 || !what)
+        return ST_OK;
+    return FAIL(ST_BAD_SETTING,
+                "%s: the model was trained with %s, for which %s GPT-2 has no field; "
+                "use the checkpoint itself: generate, eval and MODEL= accept it",
+                ckpt_path(ex->ckpt), what, ex->quant ? "llama.cpp's" : "Hugging Face's");
+}
+
+static enum status export_model(struct export *ex, const char *from, const char *to)
+{
+    char count[32];
+    struct memory_plan plan;
+    TRY(choose_form(to, &ex->quant));
+    TRY(ex->quant ? gguf_save_check(to) : hf_save_check(to)); /* before any long work */
+    memory_plan_convert(&plan);
+    TRY(memory_check_command("export", &plan, NULL, "free some memory, or raise the limit"));
+    TRY(weights_checkpoint(from, &ex->ckpt, &ex->dims));
+    TRY(check_features(ex));
+    TRY(model_ops(&ex->dims)->describe(&ex->dims, &ex->table));
+    TRY(find_tensors(ex));
+    TRY(find_tokenizer(ex));
+    if (ex->opened && ex->path[0])
+        TRY(chat_source_jinja(ex->path, &ex->jinja));
+    set_marks(ex);
+    TRY(ex->quant ? write_gguf(ex, to) : write_folder(ex, to));
+    const struct hf_config config = config_of(&ex->dims);
+    log_console("%s  %s%s%s  %s parameters  from %s", to, hf_config_class(&config),
+                ex->quant ? "  GGUF " : "", ex->quant ? ex->quant->name : "",
                 text_format_count(count, sizeof count, (double)ex->table.parameters),
                 ckpt_path(ex->ckpt));
     return ST_OK;
@@ -353,16 +644,18 @@ enum status export_main(const struct conf *conf)
         return FAIL(ST_BAD_SETTING,
                     "FROM is not set; set FROM to a checkpoint or a run's CHECKPOINT_DIR");
     if (!*to)
-        return FAIL(
-            ST_BAD_SETTING,
-            "TO is not set; set TO to the Hugging Face folder to write, which must not exist");
+        return FAIL(ST_BAD_SETTING, "TO is not set; set TO to the Hugging Face folder or the .gguf "
+                                    "file to write, which must "
+                                    "not exist");
     enum status st = export_model(&ex, from, to);
     memory_check_log_peak();
     for (int i = 0; i < ex.files_n; i++)
         text_free(&ex.text[i]);
     tokenizer_close(ex.opened);
     tokenizer_files_free(ex.tokenizer, ex.tokenizer_n);
+    free(ex.jinja);
     free(ex.source);
+    free(ex.gguf_source);
     free(ex.name);
     free(ex.copy);
     param_table_free(&ex.table);

@@ -37,7 +37,8 @@ static const struct page {
              "convoy chat CHECKPOINT_DIR=chat1 CHAT_TEMPLATE=zephyr PROMPT='Who are you?'\n"},
     {"import", "convoy import FROM=path/to/hugging-face-folder TO=run1\n"
                "convoy import FROM=gpt2_124M.bin TO=run1\n"},
-    {"export", "convoy export FROM=run1 TO=my-model\n"},
+    {"export", "convoy export FROM=run1 TO=my-model\n"
+               "convoy export FROM=run1 TO=my-model-Q8_0.gguf\n"},
     {"eval", "convoy eval CHECKPOINT_DIR=run1 VAL_DATA=val.txt\n"
              "convoy eval CHECKPOINT_DIR=run1 VAL_DATA=hellaswag_val.bin\n"
              "convoy eval CHECKPOINT_DIR=qa1 VAL_DATA=squad-dev.json OUT=answers.json\n"},

@@ -264,6 +264,12 @@ chat-ids:
 	@.ci/extras $(BUILD) --wheels $(BUILD)/trl trl==1.16.0
 	BUILD=$(BUILD) SAN=$(SAN) CONVERSATIONS=2000 TEMPLATES=$(BUILD)/trl/trl/chat_templates prove --timer --verbose tests/chat/test_chat_ids.sh --exec ''
 
+# Files of `convoy export` against the package gguf, which llama.cpp's converter uses.
+.PHONY: gguf-check
+gguf-check:
+	@.ci/extras $(BUILD) --gguf
+	BUILD=$(BUILD) SAN=$(SAN) prove --timer --verbose tests/gguf/test_gguf_package.sh --exec ''
+
 # Models out to transformers and in from it, of every architecture. The first time it fetches PyTorch: 3 GB. Not part of the suite.
 TRANSFORMERS ?= 4.57.6 5.23.0
 .PHONY: transformers-check

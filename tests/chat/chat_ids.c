@@ -2,6 +2,7 @@
  *
  *   chat_ids TOKENIZER FAMILY <conversations.jsonl
  *   chat_ids TOKENIZER @TEMPLATE.jinja <conversations.jsonl
+ *   chat_ids FAMILY — prints the family as Jinja
  *
  * stdout: a line for each conversation: its ids, a trained one with a minus before it; or "refused"
  * with the reason. A template that is not recognised ends it with 2. */
@@ -34,6 +35,19 @@ static void open_template(const char *name, struct chat_template *out)
     free(jinja);
 }
 
+static int print_jinja(const char *family)
+{
+    struct chat_template template = {.name = ""}, again = {.name = ""};
+    struct text out = {.data = NULL};
+    open_template(family, &template);
+    chat_template_jinja(&template, &out);
+    if (chat_template_recognise(out.data, "it", &again) != ST_OK || strcmp(again.name, family) != 0)
+        fail(2);
+    printf("%s", out.data);
+    text_free(&out);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     struct tokenizer *tokenizer;
@@ -43,6 +57,8 @@ int main(int argc, char **argv)
     enum chat_form form = CHAT_FORM_NONE;
     char *line = NULL;
     size_t cap = 0;
+    if (argc == 2)
+        return print_jinja(argv[1]);
     if (argc != 3 || tokenizer_file_open(argv[1], &tokenizer) != ST_OK)
         fail(1);
     open_template(argv[2], &template);

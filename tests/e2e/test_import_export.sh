@@ -170,11 +170,12 @@ printf "It's a  test of 12345 words — naïve?\n" >say.txt
 "$convoy" tokenize TOKENIZER=words.gguf DATA=say.txt OUT=a.bin >out 2>err && "$convoy" tokenize TOKENIZER=gpt2 DATA=say.txt OUT=b.bin >out 2>err
 ok "GPT-2's tokenizer in the file gives the ids of the built-in one" cmp -i 1024:1024 a.bin b.bin
 "$convoy" train-tokenizer DATA="$root/assets/alice.txt" VOCAB=300 OUT=spoken >out 2>err
+jq '.added_tokens += [{"id": 300, "content": "<|im_start|>"}, {"id": 301, "content": "<|im_end|>"} | . + {special: true}]' spoken/tokenizer.json >t.json && mv t.json spoken/tokenizer.json
 template="{% for m in messages %}<|im_start|>{{ m['role'] }}
 {{ m['content'] + '<|im_end|>' }}é
 {% endfor %}"
 jq --arg t "$template" '.chat_template = $t' spoken/tokenizer_config.json >config.json && mv config.json spoken/tokenizer_config.json
-run MODEL=llama-toy LAYERS=1 HEADS=2 KV_HEADS=1 HEAD_DIM=6 EMBED=12 FFN=9 VOCAB=310 CONTEXT=16 SEQ_LEN=8 BATCH_SIZE=1 STEPS=1 DATA=say.txt TOKENIZER=spoken CHECKPOINT_DIR=speaks
+run MODEL=llama-toy LAYERS=1 HEADS=2 KV_HEADS=1 HEAD_DIM=6 EMBED=12 FFN=9 VOCAB=310 CONTEXT=64 SEQ_LEN=8 BATCH_SIZE=1 STEPS=1 DATA=say.txt TOKENIZER=spoken CHECKPOINT_DIR=speaks
 work export FROM=speaks TO=speaks.gguf
 ok 'a tokenizer.json goes into the file' is "$rc $(grep -c warn err)" '0 0'
 "$convoy" tokenize TOKENIZER=speaks.gguf DATA=say.txt OUT=a.bin >out 2>err && "$convoy" tokenize TOKENIZER=spoken DATA=say.txt OUT=b.bin >out 2>err
@@ -183,6 +184,20 @@ work import FROM=speaks.gguf TO=heard && work export FROM=heard TO=heard-hf
 ok 'a chat template comes out of a GGUF file into a folder' is "$(cat heard-hf/chat_template.jinja)" "$template"
 work export FROM=heard TO=heard.gguf && work import FROM=heard.gguf TO=again && work export FROM=again TO=again-hf
 ok 'and out of a second one' cmp -s {heard,again}-hf/chat_template.jinja
+echo '{"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes."}]}' >talk.jsonl
+for family in zephyr chatml; do
+    run MODEL=speaks TASK=chat DATA=talk.jsonl TOKENIZER=spoken CHAT_TEMPLATE=$family SEQ_LEN=48 BATCH_SIZE=1 STEPS=1 CHECKPOINT_DIR=talks-$family
+    work export FROM=talks-$family TO=talks-$family-hf && work export FROM=talks-$family TO=talks-$family.gguf && work import FROM=talks-$family.gguf TO=talks-$family-in
+    for where in talks-$family-hf talks-$family.gguf talks-$family-in; do
+        setting=MODEL
+        [ $where = talks-$family-in ] && setting=CHECKPOINT_DIR
+        work chat $setting=$where PROMPT=Hi TOKENS=2
+        ok "$where has the template $family of the run, not the tokenizer's own" says "chat template $family, recognised in"
+    done
+    ok "$family: the end of a turn ends a text" is "$(jq -c .eos_token_id talks-$family-hf/generation_config.json)" "$([ $family = zephyr ] && echo 299 || echo '[299,301]')"
+    ok "$family: in the GGUF file, too" is "$(jq -c .model.eos talks-$family-in/step-00000000/manifest.json)" "$([ $family = zephyr ] && echo 299 || echo '[299,301]')"
+done
+
 ok 'an ending that is no format, and those that are' refused 78 'ends in .safetensors, which is no format of export; end it in .gguf' export FROM=lm TO=x.safetensors
 ok 'a type that is not written' refused 78 'type Q4_K_M cannot be written' export FROM=lm TO=x-Q4_K_M.gguf
 ok 'nor this one' refused 78 'type fp8 cannot be written' export FROM=lm TO=x.fp8.gguf

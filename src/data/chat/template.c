@@ -286,8 +286,23 @@ static enum status find_family(const char *canonical, const char *from, const st
     return ST_OK;
 }
 
+/* is_written — returns true if a template is the Jinja that we write for a family. */
+static bool is_written(const char *jinja, const struct chat_template *family)
+{
+    struct text own = {.data = NULL};
+    chat_template_jinja(family, &own);
+    const bool is_same = own.data != NULL && strcmp(own.data, jinja) == 0;
+    text_free(&own);
+    return is_same;
+}
+
 enum status chat_template_recognise(const char *jinja, const char *from, struct chat_template *out)
 {
+    for (int i = 0; i < FAMILIES; i++)
+        if (is_written(jinja, families + i)) {
+            *out = families[i];
+            return ST_OK;
+        }
     const struct marker *family = NULL;
     const char *text;
     char *canonical = memory_new(2, strlen(jinja) + 1);
@@ -303,6 +318,118 @@ enum status chat_template_recognise(const char *jinja, const char *from, struct 
     if (n > 0)
         out->default_system = own_text(out, text, n);
     return ST_OK;
+}
+
+/* ---- templates as Jinja ---- */
+
+/* add_literal — adds a text of a template as an expression: strings joined by +. */
+static void add_literal(struct text *out, const char *text)
+{
+    text_add(out, "'");
+    for (const char *p = text != NULL ? text : ""; *p != '\0'; p++) {
+        if (strncmp(p, "{bos}", 5) == 0 || strncmp(p, "{eos}", 5) == 0) {
+            text_add(out, "' + %.3s_token + '", p + 1);
+            p += 4;
+        } else if (*p == '\n') {
+            text_add(out, "\\n");
+        } else {
+            text_add(out, *p == '\'' || *p == '\\' ? "\\%c" : "%c", *p);
+        }
+    }
+    text_add(out, "'");
+}
+
+/* print_around — adds the output of a text, an expression and a text; each may be NULL. */
+static void print_around(struct text *out, const char *before, const char *expression,
+                         const char *after)
+{
+    if (expression == NULL && (before == NULL || before[0] == '\0'))
+        return;
+    text_add(out, "{{ ");
+    add_literal(out, before);
+    if (expression != NULL) {
+        text_add(out, " + %s + ", expression);
+        add_literal(out, after);
+    }
+    text_add(out, " }}");
+}
+
+/* jinja_system — adds the choice of the system message: has_system, system; turns are the other
+ * messages. */
+static void jinja_system(const struct chat_template *t, struct text *out)
+{
+    text_add(out, "{%% if messages and messages[0]['role'] == 'system' %%}");
+    if (t->system[0] == NULL)
+        text_add(out, "{{ raise_exception('this model has no system message') }}");
+    text_add(out,
+             "{%% set has_system = true %%}{%% set system = messages[0]['content'] %%}"
+             "{%% set turns = messages[1:] %%}{%% else %%}{%% set has_system = %s %%}"
+             "{%% set system = ",
+             t->default_system != NULL ? "true" : "false");
+    add_literal(out, t->default_system);
+    text_add(out, " %%}{%% set turns = messages %%}{%% endif %%}");
+    if (t->omits_empty_system)
+        text_add(out, "{%% if system == '' %%}{%% set has_system = false %%}{%% endif %%}");
+}
+
+/* jinja_user — adds a user turn. */
+static void jinja_user(const struct chat_template *t, struct text *out)
+{
+    const char *content =
+        t->strip == CHAT_STRIP_NONE ? "message['content']" : "(message['content'] | trim)";
+    if (t->is_system_in_user) {
+        text_add(out, "{%% if loop.first and has_system %%}{{ ");
+        add_literal(out, t->user[0]);
+        text_add(out, " + ((");
+        add_literal(out, t->system[0]);
+        text_add(out, " + system + ");
+        add_literal(out, t->system[1]);
+        text_add(out, " + %s)%s) + ", t->strip == CHAT_STRIP_TURN ? "message['content']" : content,
+                 t->strip == CHAT_STRIP_TURN ? " | trim" : "");
+        add_literal(out, t->user[1]);
+        text_add(out, " }}{%% else %%}");
+    }
+    print_around(out, t->user[0], content, t->user[1]);
+    if (t->is_system_in_user)
+        text_add(out, "{%% endif %%}");
+}
+
+/* jinja_answer — adds a turn of the assistant. */
+static void jinja_answer(const struct chat_template *t, struct text *out)
+{
+    const char *content =
+        t->strip == CHAT_STRIP_NONE ? "message['content']" : "(message['content'] | trim)";
+    print_around(out, t->assistant, NULL, NULL);
+    if (t->last != NULL) {
+        text_add(out, "{%% if loop.last %%}{{ ");
+        add_literal(out, t->last);
+        text_add(out, " + %s.lstrip('\\n') }}{%% else %%}{{ %s }}{%% endif %%}", content, content);
+    } else
+        text_add(out, "{{ %s }}", content);
+    print_around(out, t->turn_end, NULL, NULL);
+    print_around(out, t->after, NULL, NULL);
+}
+
+void chat_template_jinja(const struct chat_template *t, struct text *out)
+{
+    const bool strips_system = t->strip == CHAT_STRIP_CONTENT && !t->is_system_in_user;
+    jinja_system(t, out);
+    print_around(out, t->begin, NULL, NULL);
+    if (!t->is_system_in_user && t->system[0] != NULL) {
+        text_add(out, "{%% if has_system %%}");
+        print_around(out, t->system[0], strips_system ? "(system | trim)" : "system", t->system[1]);
+        text_add(out, "{%% endif %%}");
+    }
+    text_add(out, "{%% for message in turns %%}{%% if message['role'] == 'user' %%}");
+    jinja_user(t, out);
+    text_add(out, "{%% elif message['role'] == 'assistant' %%}");
+    jinja_answer(t, out);
+    text_add(out, "{%% endif %%}{%% endfor %%}{%% if add_generation_prompt %%}");
+    print_around(out, t->assistant, NULL, NULL);
+    print_around(out, t->last, NULL, NULL);
+    text_add(out, "{%% else %%}");
+    print_around(out, t->finish, NULL, NULL);
+    text_add(out, "{%% endif %%}");
 }
 
 /* ---- tables in files ---- */

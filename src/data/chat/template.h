@@ -10,6 +10,7 @@
 #include <stddef.h>
 
 #include "base/status.h"
+#include "base/text.h"
 
 enum {
     CHAT_TEMPLATE_SPECIAL_MAX = 8,
@@ -52,6 +53,10 @@ enum status chat_template_named(const char *name, struct chat_template *out);
  * default system message of a chatml. from: for messages. Fails ST_BAD_SETTING: no family, or
  * two. */
 enum status chat_template_recognise(const char *jinja, const char *from, struct chat_template *out);
+/* chat_template_jinja — appends a template as Jinja, for programs that read a chat_template:
+ * apply_chat_template of transformers gives the texts of chat_write. chat_template_recognise finds
+ * the family of the result. The caller checks out->overflow. */
+void chat_template_jinja(const struct chat_template *template, struct text *out);
 /* chat_template_parse — reads a table written as JSON: "special", "begin", "system", "user",
  * "assistant" (begin, trained end, rest), "last", "finish", "default_system", "system_in_user",
  * "strip". Fails ST_BAD_DATA. */

@@ -94,7 +94,9 @@ static enum status read_gguf(const char *path, char **out)
     return st;
 }
 
-enum status chat_source_jinja(const char *path, char **out)
+/* Reads the Jinja template of the tokenizer at a path: in the keys of a GGUF file, or in the folder.
+ * *out NULL: it has none. */
+static enum status read_jinja(const char *path, char **out)
 {
     char folder[FILE_PATH_MAX];
     *out = NULL;
@@ -109,7 +111,7 @@ static enum status recognise_template(const struct conf *conf, struct chat_templ
     char path[FILE_PATH_MAX], *jinja = NULL;
     const bool has_path = tokenizer_source_path(conf, path);
     if (has_path)
-        TRY(chat_source_jinja(path, &jinja));
+        TRY(read_jinja(path, &jinja));
     if (jinja == NULL)
         return FAIL(ST_BAD_SETTING,
                     "the tokenizer %s has no chat_template; set CHAT_TEMPLATE to the family of the "
@@ -133,12 +135,76 @@ static enum status read_table(const char *path, struct chat_template *out)
     return st;
 }
 
+static enum status named_template(const char *named, struct chat_template *out)
+{
+    return file_exists(named) ? read_table(named, out) : chat_template_named(named, out);
+}
+
 static enum status open_template(const struct conf *conf, const char *named,
                                  struct chat_template *out)
 {
-    if (strcmp(named, "auto") == 0)
-        return recognise_template(conf, out);
-    return file_exists(named) ? read_table(named, out) : chat_template_named(named, out);
+    return strcmp(named, "auto") == 0 ? recognise_template(conf, out) : named_template(named, out);
+}
+
+/* Opens the template of a run: a family or a file, or the model's own. */
+static enum status trained_template(const char *named, const char *path, const char *own,
+                                    struct chat_template *out)
+{
+    if (strcmp(named, "auto") != 0)
+        return named_template(named, out);
+    return own != NULL ? chat_template_recognise(own, path, out)
+                       : FAIL(ST_BAD_SETTING, "the tokenizer has no chat_template");
+}
+
+/* Replaces the model's own template by the template of the run, if that is another one. */
+static enum status replace_template(const char *path, const struct tokenizer *tokenizer,
+                                    const struct chat_template *template,
+                                    struct chat_source_export *out)
+{
+    struct chat_template own = {.name = ""};
+    struct text jinja = {.data = NULL};
+    struct chat *chat;
+    if (out->jinja != NULL && chat_template_recognise(out->jinja, path, &own) != ST_OK)
+        status_clear();
+    if (strcmp(own.name, template->name) != 0) {
+        chat_template_jinja(template, &jinja);
+        if (jinja.overflow)
+            return FAIL(ST_RETRY, "out of memory: the chat template");
+        free(out->jinja);
+        out->jinja = jinja.data;
+        out->is_new = true;
+    }
+    chat_template_free(&own);
+    TRY(chat_open(tokenizer, template, CHAT_LOSS_ASSISTANT, &chat));
+    out->turn_end = chat_turn_end(chat);
+    chat_close(chat);
+    return ST_OK;
+}
+
+enum status chat_source_export(const char *settings_json, const char *path,
+                               const struct tokenizer *tokenizer, struct chat_source_export *out)
+{
+    struct chat_template template = {.name = ""};
+    cJSON *settings;
+    *out = (struct chat_source_export){.turn_end = TOKENIZER_NONE};
+    if (path[0] != '\0')
+        TRY(read_jinja(path, &out->jinja));
+    TRY(json_parse(settings_json, strlen(settings_json), "the checkpoint's settings", &settings));
+    const char *named = json_text(settings, "CHAT_TEMPLATE");
+    enum status st = ST_OK;
+    if (named[0] != '\0') {
+        st = trained_template(named, path, out->jinja, &template);
+        if (st == ST_OK)
+            st = replace_template(path, tokenizer, &template, out);
+    }
+    if (st != ST_OK && st != ST_RETRY) {
+        LOG_WARN("the chat template CHAT_TEMPLATE=%s of the run is not written: %s", named,
+                 status_message());
+        status_clear();
+        st = ST_OK;
+    }
+    cJSON_Delete(settings);
+    return st;
 }
 
 enum status chat_source_open(const struct conf *conf, const struct tokenizer *tokenizer,

@@ -14,9 +14,16 @@
 enum status chat_source_open(const struct conf *conf, const struct tokenizer *tokenizer,
                              const char *settings_json, struct chat **out);
 
-/* chat_source_jinja — reads the Jinja template of the tokenizer at a path: in the keys of a GGUF
- * file, or in chat_template.jinja or tokenizer_config.json of the folder. *out NULL: it has none;
- * the caller frees it. */
-enum status chat_source_jinja(const char *path, char **out);
+/* The chat template of a run, as Jinja. */
+struct chat_source_export {
+    char *jinja;       /* NULL: there is none; the caller frees it */
+    bool is_new;       /* it is not the template at the tokenizer's path */
+    uint32_t turn_end; /* token that ends a turn; TOKENIZER_NONE: unknown */
+};
+/* chat_source_export — finds the template of a run with these settings (a JSON object): the one
+ * with which it was trained on conversations, else the template at the tokenizer's path; "": the
+ * built-in tokenizer. A template that cannot be read any more costs a warning. */
+enum status chat_source_export(const char *settings_json, const char *path,
+                               const struct tokenizer *tokenizer, struct chat_source_export *out);
 
 #endif

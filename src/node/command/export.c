@@ -32,6 +32,7 @@
 #include "train/weights/weights.h"
 
 #define FILES_MAX (2 + TOKENIZER_FILES_MAX)
+#define CHAT_FILE "chat_template.jinja"
 #define FINITE_ELEMS 4096
 #define TOKENIZER_JSON_BYTES_MAX (64 << 20)
 #define END_OF_TEXT 50256 /* GPT-2's end-of-text token, if the vocabulary has it */
@@ -61,13 +62,14 @@ struct export
     int files_n;
     struct tokenizer_file tokenizer[TOKENIZER_FILES_MAX];
     int tokenizer_n;
-    char kept[FILE_PATH_MAX]; /* folder with the files of the tokenizer */
-    char path[FILE_PATH_MAX]; /* tokenizer in it; "": there is none */
-    char *jinja;              /* its chat template; NULL: it has none */
+    char kept[FILE_PATH_MAX];       /* folder with the files of the tokenizer */
+    char path[FILE_PATH_MAX];       /* tokenizer in it; "": there is none */
+    struct chat_source_export chat; /* chat template of the run */
     /* tokenizer of the run, from that folder; NULL: there is none, or it cannot be read */
     struct tokenizer *opened;
-    bool is_other;    /* the tokenizer in that folder is not the run's */
-    bool is_built_in; /* the run's tokenizer is GPT-2's */
+    bool is_other;          /* the tokenizer in that folder is not the run's */
+    bool is_built_in;       /* the run's tokenizer is GPT-2's */
+    struct tokenizer *gpt2; /* the built-in one, for a GPT-2 with its vocabulary; NULL: not used */
 };
 
 /* config_of — returns the contents of config.json for the model. Both enums list the architectures
@@ -258,6 +260,9 @@ static enum status find_tokenizer(struct export *ex)
         tokenizer_close(tokenizer);
     cJSON_Delete(settings);
     text_free(&identity);
+    if (!ex->opened && !ex->is_other && ex->dims.arch == MODEL_ARCH_GPT2 &&
+        ex->dims.vocab >= TOKENIZER_GPT2_VOCAB)
+        TRY(tokenizer_gpt2_open(&ex->gpt2));
     return ST_OK;
 }
 
@@ -272,8 +277,8 @@ static enum status write_gguf_tokenizer(struct export *ex)
     json->limit = TOKENIZER_JSON_BYTES_MAX;
     enum status st = ex->opened ? tokenizer_source_write_json(path, ex->dims.context, json, config)
                                 : FAIL(ST_BAD_DATA, "its kind is not supported");
-    if (st == ST_OK && ex->jinja)
-        text_add_bytes(next_file(ex, "chat_template.jinja"), ex->jinja, strlen(ex->jinja));
+    if (st == ST_OK)
+        ex->chat.is_new = true;
     if (st == ST_OK || st == ST_RETRY)
         return st;
     LOG_WARN("no tokenizer files: the tokenizer of %s cannot be written for Hugging Face's "
@@ -295,22 +300,18 @@ static enum status write_tokenizer(struct export *ex)
     }
     TRY(tokenizer_files_read(ex->kept, ex->tokenizer, &ex->tokenizer_n));
     if (ex->tokenizer_n == 0) {
-        /* The built-in tokenizer, for a model that has its vocabulary. */
-        struct tokenizer *gpt2;
-        if (ex->dims.arch != MODEL_ARCH_GPT2 || ex->dims.vocab < TOKENIZER_GPT2_VOCAB) {
+        if (!ex->gpt2) {
             LOG_INFO("no tokenizer files: the model is not GPT-2 with its vocabulary of %d, and "
                      "there are "
                      "none next to the checkpoints or in MODEL",
                      TOKENIZER_GPT2_VOCAB);
             return ST_OK;
         }
-        TRY(tokenizer_gpt2_open(&gpt2));
-        tokenizer_gpt2_write_vocab(gpt2, next_file(ex, "vocab.json"));
+        tokenizer_gpt2_write_vocab(ex->gpt2, next_file(ex, "vocab.json"));
         tokenizer_gpt2_write_merges(next_file(ex, "merges.txt"));
-        tokenizer_gpt2_write_tokenizer_json(gpt2, next_file(ex, "tokenizer.json"));
+        tokenizer_gpt2_write_tokenizer_json(ex->gpt2, next_file(ex, "tokenizer.json"));
         tokenizer_gpt2_write_settings(ex->dims.context, next_file(ex, "tokenizer_config.json"));
         tokenizer_gpt2_write_specials(next_file(ex, "special_tokens_map.json"));
-        tokenizer_close(gpt2);
         return ST_OK;
     }
     LOG_INFO("tokenizer files of %s", ex->kept);
@@ -319,7 +320,8 @@ static enum status write_tokenizer(struct export *ex)
     /* The files that came with the model, unchanged. */
     for (int i = 0; i < ex->tokenizer_n; i++) {
         const struct tokenizer_file *file = &ex->tokenizer[i];
-        if (strcmp(file->name, TOKENIZER_FILES_GGUF) == 0)
+        if (strcmp(file->name, TOKENIZER_FILES_GGUF) == 0 ||
+            (strcmp(file->name, CHAT_FILE) == 0 && ex->chat.is_new))
             continue; /* not needed, because the other files are written */
         struct text *text = next_file(ex, file->name);
         text->limit = file->bytes + 64;
@@ -329,21 +331,27 @@ static enum status write_tokenizer(struct export *ex)
 }
 
 /* set_marks — if the model names no begin and end tokens, makes them the tokens of the run's
- * tokenizer, else of GPT-2's. */
+ * tokenizer, else of GPT-2's. The token that ends a turn of a conversation ends a text, too. */
 static void set_marks(struct export *ex)
 {
     struct model_marks *marks = &ex->dims.marks;
     uint32_t begin = TOKENIZER_NONE, end = TOKENIZER_NONE;
-    if (marks->has_bos || marks->eos_n > 0)
-        return;
-    if (ex->opened)
-        begin = tokenizer_begin(ex->opened), end = tokenizer_end(ex->opened);
-    else if (ex->is_built_in && ex->dims.arch == MODEL_ARCH_GPT2)
-        begin = end = END_OF_TEXT;
-    marks->has_bos = begin < ex->dims.vocab;
-    marks->bos = marks->has_bos ? begin : 0;
-    marks->eos_n = end < ex->dims.vocab;
-    marks->eos[0] = end;
+    if (!marks->has_bos && marks->eos_n <= 0) {
+        if (ex->opened)
+            begin = tokenizer_begin(ex->opened), end = tokenizer_end(ex->opened);
+        else if (ex->is_built_in && ex->dims.arch == MODEL_ARCH_GPT2)
+            begin = end = END_OF_TEXT;
+        marks->has_bos = begin < ex->dims.vocab;
+        marks->bos = marks->has_bos ? begin : 0;
+        marks->eos_n = end < ex->dims.vocab;
+        marks->eos[0] = end;
+    }
+    const uint32_t turn_end = ex->opened || ex->gpt2 ? ex->chat.turn_end : TOKENIZER_NONE;
+    bool is_new = turn_end < ex->dims.vocab && marks->eos_n < MODEL_EOS_MAX;
+    for (int i = 0; i < marks->eos_n; i++)
+        is_new = is_new && marks->eos[i] != turn_end;
+    if (is_new)
+        marks->eos[marks->eos_n++] = turn_end;
 }
 
 /* ---- Hugging Face folder ---- */
@@ -353,6 +361,8 @@ static enum status write_folder(struct export *ex, const char *to)
     list_sources(ex);
     write_config(ex);
     TRY(write_tokenizer(ex));
+    if (ex->chat.jinja && ex->chat.is_new)
+        text_add_bytes(next_file(ex, CHAT_FILE), ex->chat.jinja, strlen(ex->chat.jinja));
     for (int i = 0; i < ex->files_n; i++) {
         if (ex->text[i].overflow)
             return FAIL(ST_RETRY, "out of memory: the text of %s", ex->file[i].name);
@@ -366,6 +376,22 @@ static enum status write_folder(struct export *ex, const char *to)
 /* ---- GGUF file ---- */
 
 #define KEY(name) "tokenizer.ggml." name
+#define KEY_BOS KEY("bos_token_id")
+#define KEY_EOS KEY("eos_token_id")
+#define KEY_EOT KEY("eot_token_id")
+#define KEY_CHAT "tokenizer.chat_template"
+
+/* is_own_key — returns true for a key of a tokenizer that is copied: not for keys that follow from
+ * the run. */
+static bool is_own_key(const struct gguf_value *value)
+{
+    static const char *const list[] = {KEY_BOS, KEY_EOS, KEY_EOT, KEY_CHAT};
+    bool is_run = false;
+    for (size_t i = 0; i < sizeof list / sizeof list[0]; i++)
+        is_run = is_run || (value->key_n == strlen(list[i]) &&
+                            memcmp(value->key, list[i], value->key_n) == 0);
+    return !is_run && value->key_n > 10 && memcmp(value->key, "tokenizer.", 10) == 0;
+}
 
 /* copy_tokenizer — adds the tokenizer's keys of a GGUF file unchanged, if they list as many tokens
  * as the model has. *done_out: they were added. */
@@ -380,7 +406,7 @@ static enum status copy_tokenizer(const struct export *ex, struct gguf_head *hea
         st = gguf_get_array(&gguf, KEY("tokens"), GGUF_KIND_STRING, &tokens);
         *done_out = st == ST_OK && tokens->n == ex->dims.vocab;
         for (int i = 0; *done_out && i < gguf.values_n; i++)
-            if (gguf.value[i].key_n > 10 && memcmp(gguf.value[i].key, "tokenizer.", 10) == 0)
+            if (is_own_key(&gguf.value[i]))
                 gguf_head_copy(head, &gguf.value[i]);
         gguf_free(&gguf);
     }
@@ -416,15 +442,17 @@ static void add_id(struct gguf_head *head, const char *key, int64_t id)
         gguf_head_u32(head, key, id);
 }
 
-/* add_marks — adds the tokens that begin and end a text. begin, end: of the tokenizer; -1: none.
- * The token that a text begins with must be the one that add_bos_token adds. */
-static void add_marks(const struct export *ex, int64_t begin, int64_t end, struct gguf_head *head)
+/* add_marks — adds the tokens that begin and end a text. begin, end: of the tokenizer. The token
+ * that a text begins with must be the one that add_bos_token adds. */
+static void add_marks(const struct export *ex, uint32_t begin, uint32_t end, struct gguf_head *head)
 {
     const struct model_marks *marks = &ex->dims.marks;
-    const int64_t bos = marks->has_bos ? marks->bos : -1;
-    add_id(head, KEY("bos_token_id"), begin >= 0 ? begin : bos);
-    add_id(head, KEY("eos_token_id"), marks->eos_n > 0 ? marks->eos[0] : end);
-    add_id(head, KEY("eot_token_id"), marks->eos_n > 1 ? marks->eos[1] : -1);
+    if (begin != TOKENIZER_NONE || marks->has_bos)
+        gguf_head_u32(head, KEY_BOS, begin != TOKENIZER_NONE ? (int64_t)begin : marks->bos);
+    if (end != TOKENIZER_NONE || marks->eos_n > 0)
+        gguf_head_u32(head, KEY_EOS, marks->eos_n > 0 ? marks->eos[0] : (int64_t)end);
+    if (marks->eos_n > 1)
+        gguf_head_u32(head, KEY_EOT, marks->eos[1]);
     if (marks->eos_n > 2)
         LOG_WARN("the model has %d tokens that end a text; a GGUF file names only the first two",
                  marks->eos_n);
@@ -467,11 +495,9 @@ static enum status make_tokenizer(struct export *ex, const struct tokenizer *tok
     const struct tokenizer_gguf *gguf = &lists.gguf;
     TRY(tokenizer_files_read(ex->kept, ex->tokenizer, &ex->tokenizer_n));
     add_lists(gguf, head);
-    add_marks(ex, gguf->begin, gguf->end, head);
-    add_id(head, KEY("unknown_token_id"), lists.unknown);
+    add_id(head, KEY("unknown_token_id"),
+           lists.unknown >= 0 ? lists.unknown : special_id(ex, tokenizer, "unk_token"));
     add_id(head, KEY("padding_token_id"), special_id(ex, tokenizer, "pad_token"));
-    if (ex->jinja)
-        gguf_head_text(head, "tokenizer.chat_template", ex->jinja);
     tokenizer_gguf_free(&lists);
     return ST_OK;
 }
@@ -479,31 +505,29 @@ static enum status make_tokenizer(struct export *ex, const struct tokenizer *tok
 /* add_tokenizer — adds the run's tokenizer, or the key that llama.cpp reads as none. */
 static enum status add_tokenizer(struct export *ex, struct gguf_head *head)
 {
-    struct tokenizer *gpt2 = NULL;
-    const bool has_gpt2 = ex->is_built_in && ex->dims.arch == MODEL_ARCH_GPT2 &&
-                          ex->dims.vocab >= TOKENIZER_GPT2_VOCAB;
+    const struct tokenizer *tokenizer = ex->opened ? ex->opened : ex->gpt2;
     bool done = false;
     enum status st = ST_OK;
     if (ex->opened && gguf_model_is_file(ex->path))
         TRY(copy_tokenizer(ex, head, &done));
-    if (done)
-        return ST_OK;
-    if (!ex->opened && has_gpt2)
-        TRY(tokenizer_gpt2_open(&gpt2));
-    if (ex->opened || gpt2)
-        st = make_tokenizer(ex, ex->opened ? ex->opened : gpt2, head);
-    else
+    if (tokenizer && !done)
+        st = make_tokenizer(ex, tokenizer, head);
+    if (!tokenizer)
         st = FAIL(ST_BAD_DATA, ex->is_other ? "the run used another tokenizer than the one in its "
                                               "folder"
                                             : "the run has none that can be read");
-    tokenizer_close(gpt2);
+    if (st == ST_OK) {
+        add_marks(ex, tokenizer_begin(tokenizer), tokenizer_end(tokenizer), head);
+        if (ex->chat.jinja)
+            gguf_head_text(head, KEY_CHAT, ex->chat.jinja);
+    }
     if (st != ST_BAD_DATA)
         return st;
     LOG_WARN("the file has no tokenizer: %s; llama.cpp then generates from token ids only",
              status_message());
     status_clear();
     gguf_head_text(head, KEY("model"), GGUF_VOCAB_NONE);
-    add_marks(ex, -1, -1, head);
+    add_marks(ex, TOKENIZER_NONE, TOKENIZER_NONE, head);
     return ST_OK;
 }
 
@@ -624,8 +648,9 @@ static enum status export_model(struct export *ex, const char *from, const char 
     TRY(model_ops(&ex->dims)->describe(&ex->dims, &ex->table));
     TRY(find_tensors(ex));
     TRY(find_tokenizer(ex));
-    if (ex->opened && ex->path[0])
-        TRY(chat_source_jinja(ex->path, &ex->jinja));
+    if (ex->opened || ex->gpt2)
+        TRY(chat_source_export(ckpt_meta(ex->ckpt)->settings_json, ex->opened ? ex->path : "",
+                               ex->opened ? ex->opened : ex->gpt2, &ex->chat));
     set_marks(ex);
     TRY(ex->quant ? write_gguf(ex, to) : write_folder(ex, to));
     const struct hf_config config = config_of(&ex->dims);
@@ -652,8 +677,9 @@ enum status export_main(const struct conf *conf)
     for (int i = 0; i < ex.files_n; i++)
         text_free(&ex.text[i]);
     tokenizer_close(ex.opened);
+    tokenizer_close(ex.gpt2);
     tokenizer_files_free(ex.tokenizer, ex.tokenizer_n);
-    free(ex.jinja);
+    free(ex.chat.jinja);
     free(ex.source);
     free(ex.gguf_source);
     free(ex.name);

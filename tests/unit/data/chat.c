@@ -325,6 +325,33 @@ TEST(test_recognition)
     chat_template_free(&template);
 }
 
+/* A family as Jinja is recognised again; texts of a table are quoted. */
+TEST(test_jinja)
+{
+    static const char *const names[] = {"chatml",  "qwen3",  "llama-2", "llama-3", "llama-3.1",
+                                        "mistral", "zephyr", "phi-3",   "phi-3.5", "gemma"};
+    static const char table[] =
+        "{\"special\": [\"{bos}\"], \"begin\": \"{bos}\", \"user\": [\"it's\\n\", "
+        "\"\\\\\"], \"assistant\": [\"A:\", \".\", \"\"]}";
+    struct chat_template template, again;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct text jinja = {.data = NULL};
+        assert_int_equal(chat_template_named(names[i], &template), ST_OK);
+        chat_template_jinja(&template, &jinja);
+        assert_int_equal(chat_template_recognise(jinja.data, "own", &again), ST_OK);
+        assert_string_equal(again.name, names[i]);
+        text_free(&jinja);
+    }
+    struct text jinja = {.data = NULL};
+    assert_int_equal(chat_template_parse(table, sizeof table - 1, "table", &template), ST_OK);
+    chat_template_jinja(&template, &jinja);
+    assert_non_null(strstr(jinja.data, "{{ '' + bos_token + '' }}"));
+    assert_non_null(strstr(jinja.data, "{{ 'it\\'s\\n' + message['content'] + '\\\\' }}"));
+    assert_non_null(strstr(jinja.data, "raise_exception"));
+    chat_template_free(&template);
+    text_free(&jinja);
+}
+
 TEST(test_tables)
 {
     struct chat_template template;

@@ -94,8 +94,8 @@ static enum status read_gguf(const char *path, char **out)
     return st;
 }
 
-/* Reads the Jinja template of the tokenizer at a path: in the keys of a GGUF file, or in the folder.
- * *out NULL: it has none. */
+/* Reads the Jinja template of the tokenizer at a path: in the keys of a GGUF file, or in the
+ * folder. *out NULL: it has none. */
 static enum status read_jinja(const char *path, char **out)
 {
     char folder[FILE_PATH_MAX];

@@ -94,11 +94,12 @@ struct hf_save_file {
 /* hf_save_check — fails with ST_BAD_SETTING if TO exists and is not an empty folder. */
 enum status hf_save_check(const char *to);
 #define HF_SAVE_FILE_BYTES_MAX 5000000000 /* transformers' own limit */
-/* hf_save — writes the folder, with model.safetensors of these tensors (named as in the file);
- * above file_bytes_max, as several files with an index, as transformers does: the tensors in their
- * order, each file at most that large unless one tensor is larger. Checks free space first, and
- * creates the folders above TO. ST_STORE: nothing is left. */
-enum status hf_save(const char *to, const struct safetensors_source *source, int sources_n,
-                    const struct hf_save_file *file, int files_n, int64_t file_bytes_max);
+/* hf_save — writes the folder, with a file `weights` (NULL: model.safetensors) of these tensors
+ * (named as in the file); above file_bytes_max, as several files with an index, as transformers
+ * does: the tensors in their order, each file at most that large unless one tensor is larger.
+ * Checks free space first, and creates the folders above TO. ST_STORE: nothing is left. */
+enum status hf_save(const char *to, const char *weights, const struct safetensors_source *source,
+                    int sources_n, const struct hf_save_file *file, int files_n,
+                    int64_t file_bytes_max);
 
 #endif

@@ -17,6 +17,7 @@
 
 /* One folder that is being written. */
 struct job {
+    const char *weights; /* name of a single file of tensors */
     const struct safetensors_source *source;
     int sources_n;
     const struct hf_save_file *file;
@@ -104,7 +105,7 @@ static enum status write_files(const struct job *job)
         text_free(&index);
         TRY(st);
     } else
-        TRY(write_weights(job, WEIGHTS, 0, job->sources_n));
+        TRY(write_weights(job, job->weights, 0, job->sources_n));
     for (int i = 0; i < job->files_n; i++) {
         TRY(file_join(path, sizeof(path), job->stage.temp, job->file[i].name));
         /* syncs the file and its folder */
@@ -113,10 +114,12 @@ static enum status write_files(const struct job *job)
     return file_sync_dir(job->stage.temp);
 }
 
-enum status hf_save(const char *to, const struct safetensors_source *source, int sources_n,
-                    const struct hf_save_file *file, int files_n, int64_t file_bytes_max)
+enum status hf_save(const char *to, const char *weights, const struct safetensors_source *source,
+                    int sources_n, const struct hf_save_file *file, int files_n,
+                    int64_t file_bytes_max)
 {
-    struct job job = {.source = source,
+    struct job job = {.weights = weights ? weights : WEIGHTS,
+                      .source = source,
                       .sources_n = sources_n,
                       .file = file,
                       .files_n = files_n,

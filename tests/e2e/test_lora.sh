@@ -71,9 +71,24 @@ ok "train: an adapter goes on from ADAPTER" holds from.jsonl ".[0].loss < 0.9 * 
 "$convoy" chat MODEL=whole ADAPTER=one TOKENIZER=gpt2 PROMPT="what is 5" TEMPERATURE=0 TOKENS=5 >out 2>err
 ok "chat: by the template that the adapter's run recorded" is "$? $(wc -w <out)" "0 1"
 
-# 5. What does not fit is refused.
-try "another rank" 78 "lora_rank was 4, is 8; lora_alpha was 8, is 16" -- train $lora STEPS=30 LORA=8 CHECKPOINT_DIR=one
 run MODEL=llama-toy $small $shape DATA=word.jsonl LR=3e-3 STEPS=2 CHECKPOINT_DIR=other
+
+# 5. Exported: a folder of PEFT, and the merged model.
+"$convoy" export FROM=one TO=folder >out 2>err
+ok "an adapter becomes a folder of PEFT" is "$(jq -c '[.peft_type, .r, .lora_alpha, .fan_in_fan_out, .target_modules]' folder/adapter_config.json)" \
+    '["LORA",4,8,false,["q_proj","k_proj","v_proj","o_proj","gate_proj","up_proj","down_proj"]]'
+ok "which ADAPTER reads as the same numbers" is "$(loss_of ADAPTER=folder)" "$with"
+"$convoy" export FROM=one MODEL=whole TO=merged >out 2>err
+ok "with MODEL it becomes a model" is "$(loss_of MODEL=merged)" "$with"
+"$convoy" export FROM=one MODEL=whole TO=merged-F32.gguf >out 2>err
+ok "or a GGUF file" is "$(loss_of MODEL=merged-F32.gguf)" "$with"
+try "a GGUF file of an adapter alone" 78 "a GGUF file holds whole models; set MODEL to its model" -- export FROM=one TO=x.gguf
+try "MODEL for a whole model" 78 "so MODEL=whole has no use; leave it out" -- export FROM=whole MODEL=whole TO=x
+try "an adapter of other weights is not merged" 65 "is an adapter of other weights" -- export FROM=one MODEL=other TO=x
+ok "and nothing is written" test ! -e x
+
+# 6. What does not fit is refused.
+try "another rank" 78 "lora_rank was 4, is 8; lora_alpha was 8, is 16" -- train $lora STEPS=30 LORA=8 CHECKPOINT_DIR=one
 try "resumed on other weights: both sums" 78 "an adapter of other weights: of a model with SHA-256 [0-9a-f]*, and MODEL=other has [0-9a-f]*;" \
     -- train $lora STEPS=40 MODEL=other CHECKPOINT_DIR=one
 try "ADAPTER of other weights" 65 "is an adapter of other weights" -- train ${lora/LORA=4/} MODEL=other ADAPTER=one STEPS=1

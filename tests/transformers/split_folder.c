@@ -36,7 +36,7 @@ static enum status split(const char *from, const char *to, int64_t file_bytes_ma
                                                 .data = entry->data};
         memcpy(source[i].dim, entry->dim, sizeof source[i].dim);
     }
-    enum status st = hf_save(to, source, tensors.entries_n, &file, 1, file_bytes_max);
+    enum status st = hf_save(to, NULL, source, tensors.entries_n, &file, 1, file_bytes_max);
     free(source);
     safetensors_free(&tensors);
     free(bytes);

@@ -1,5 +1,6 @@
 /* export — `convoy export`: converts a checkpoint to a Hugging Face folder that the model's class
- * in transformers loads, or to a GGUF file of llama.cpp.
+ * in transformers loads, or to a GGUF file of llama.cpp; a checkpoint of an adapter to a folder of
+ * PEFT, or, with MODEL, together with its model to one of these.
  *
  * For a folder the checkpoint's tensors are written unchanged, in chunks, under transformers'
  * names; for a GGUF file they are rounded. The tokenizer's files are the files that came with the
@@ -24,11 +25,14 @@
 #include "format/hf.h"
 #include "format/hf_config.h"
 #include "format/hf_names.h"
+#include "kernels/bf16.h"
+#include "kernels/f16.h"
 #include "node/command.h"
 #include "node/choose/chat_source.h"
 #include "node/choose/memory_check.h"
 #include "node/choose/tokenizer_files.h"
 #include "node/choose/tokenizer_source.h"
+#include "train/weights/adapter.h"
 #include "train/weights/weights.h"
 
 #define FILES_MAX (2 + TOKENIZER_FILES_MAX)
@@ -39,10 +43,11 @@
 /* GPT-2's own value, for a model that was imported and not trained here */
 #define DROPOUT_USUAL 0.1
 
-/* One tensor of the checkpoint that is being copied. */
+/* One parameter that is being copied. */
 struct tensor_copy {
-    const struct ckpt *ckpt;
-    const struct safetensors_entry *entry;
+    const struct export *ex;
+    const struct param *param;
+    struct load_entry entry;
     struct weights_finite finite;
 };
 
@@ -50,21 +55,27 @@ struct tensor_copy {
 struct export
 {
     struct ckpt *ckpt;
-    struct model_dims dims;
+    struct model_dims dims; /* the adapter or the model that is written */
     struct param_table table;
+    struct load_file values; /* source of the values */
+    const char *path;        /* and its path, for messages */
+    /* MODEL, and the adapter of the checkpoint that is added to it; NULL: not wanted */
+    struct weights *base;
+    struct adapter *adapter;
+    const struct load_merge *merge;
     const struct gguf_quant *quant; /* type of a GGUF file's matrices; NULL: a folder is written */
     struct tensor_copy *copy;       /* source of each parameter, in the order of source and name */
     struct safetensors_source *source; /* tensors for a folder */
     struct gguf_source *gguf_source;   /* tensors for a GGUF file */
-    char(*name)[PARAM_NAME_MAX + 16];  /* full names of the tensors, with prefix */
+    char(*name)[PARAM_NAME_MAX + 40];  /* full names of the tensors, with prefix */
     struct text text[FILES_MAX];
     struct hf_save_file file[FILES_MAX];
     int files_n;
     struct tokenizer_file tokenizer[TOKENIZER_FILES_MAX];
     int tokenizer_n;
-    char kept[FILE_PATH_MAX];       /* folder with the files of the tokenizer */
-    char path[FILE_PATH_MAX];       /* tokenizer in it; "": there is none */
-    struct chat_source_export chat; /* chat template of the run */
+    char kept[FILE_PATH_MAX];           /* folder with the files of the tokenizer */
+    char tokenizer_path[FILE_PATH_MAX]; /* tokenizer in it; "": there is none */
+    struct chat_source_export chat;     /* chat template of the run */
     /* tokenizer of the run, from that folder; NULL: there is none, or it cannot be read */
     struct tokenizer *opened;
     bool is_other;          /* the tokenizer in that folder is not the run's */
@@ -111,68 +122,87 @@ static struct hf_config config_of(const struct model_dims *dims)
     return config;
 }
 
-/* read_tensor — copies the next chunk of a tensor unchanged; checks that it is finite. */
-static enum status read_tensor(void *arg, int64_t first, int64_t n, void *out)
+/* dtype_of — returns the type in which a folder gets a parameter: the type that it has. */
+static enum dtype dtype_of(const struct tensor_copy *t)
 {
-    struct tensor_copy *t = arg;
-    float values[FINITE_ELEMS];
-    const size_t width = dtype_bytes(t->entry->dtype);
-    memcpy(out, t->entry->data + (size_t)first * width, (size_t)n * width);
-    for (int64_t at = 0, some; at < n; at += some) {
-        some = n - at < FINITE_ELEMS ? n - at : FINITE_ELEMS;
-        safetensors_to_f32(t->entry, first + at, some, values);
-        weights_finite_add(&t->finite, values, some);
-    }
-    if (first + n < t->entry->elems)
-        return ST_OK;
-    ckpt_release(t->ckpt, t->entry);
-    return weights_finite_check(&t->finite, ckpt_path(t->ckpt), t->entry->name);
+    return t->entry.plain ? t->entry.plain->dtype : DTYPE_F32;
 }
 
-/* read_values — reads a range of a tensor as f32; counts elements that are not finite. */
+/* read_values — reads a range of a parameter as f32, with the adapter; counts elements that are not
+ * finite. */
 static void read_values(void *arg, int64_t first, int64_t n, float *out)
 {
     struct tensor_copy *t = arg;
-    safetensors_to_f32(t->entry, first, n, out);
+    load_read(&t->entry, first, n, out);
+    if (t->ex->merge)
+        load_merge_add(t->ex->merge, t->param, first, n, out);
     t->finite.seen_n = first;
     weights_finite_add(&t->finite, out, n);
 }
 
-/* end_values — ends the reading of a tensor in ranges. */
+/* end_values — ends the reading of a parameter in ranges. */
 static enum status end_values(void *arg)
 {
     struct tensor_copy *t = arg;
-    t->finite.seen_n = t->entry->elems;
-    ckpt_release(t->ckpt, t->entry);
-    return weights_finite_check(&t->finite, ckpt_path(t->ckpt), t->entry->name);
+    t->finite.seen_n = t->param->elems;
+    load_release(&t->ex->values, &t->entry);
+    return weights_finite_check(&t->finite, t->ex->path, t->param->name);
 }
 
-/* find_tensors — finds every parameter of the checkpoint. */
+static void round_values(const float *values, int64_t n, enum dtype dtype, void *out)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (dtype == DTYPE_F32)
+            ((float *)out)[i] = values[i];
+        else
+            ((uint16_t *)out)[i] =
+                dtype == DTYPE_BF16 ? bf16_from_float(values[i]) : f16_from_float(values[i]);
+}
+
+/* read_tensor — copies the next chunk of a parameter, unchanged unless an adapter is added; checks
+ * that it is finite. */
+static enum status read_tensor(void *arg, int64_t first, int64_t n, void *out)
+{
+    struct tensor_copy *t = arg;
+    float values[FINITE_ELEMS];
+    const enum dtype dtype = dtype_of(t);
+    for (int64_t at = 0, some; at < n; at += some) {
+        some = n - at < FINITE_ELEMS ? n - at : FINITE_ELEMS;
+        read_values(t, first + at, some, values);
+        round_values(values, some, dtype, (char *)out + (size_t)at * dtype_bytes(dtype));
+    }
+    return first + n < t->param->elems ? ST_OK : end_values(t);
+}
+
+/* find_tensors — finds every parameter. */
 static enum status find_tensors(struct export *ex)
 {
     ex->copy = memory_new((size_t)ex->table.params_n, sizeof *ex->copy);
     for (int i = 0; i < ex->table.params_n; i++) {
-        const struct param *p = &ex->table.param[i];
-        ex->copy[i].ckpt = ex->ckpt;
-        TRY(ckpt_tensor(ex->ckpt, "model", p->name, p->dims_n, p->dim, &ex->copy[i].entry));
+        ex->copy[i].ex = ex;
+        ex->copy[i].param = &ex->table.param[i];
+        TRY(load_find(&ex->values, &ex->table.param[i], &ex->copy[i].entry));
     }
     return ST_OK;
 }
 
-/* list_sources — lists every parameter under transformers' name; the names of the heads have no
- * prefix "transformer". */
+/* list_sources — lists every parameter under transformers' name, or PEFT's; the names of the heads
+ * have no prefix "transformer". */
 static void list_sources(struct export *ex)
 {
-    const struct hf_names *names = hf_names_of(config_of(&ex->dims).arch);
+    const enum hf_arch arch = config_of(&ex->dims).arch;
     size_t n = (size_t)ex->table.params_n;
     ex->source = memory_new(n, sizeof *ex->source);
     ex->name = memory_new(n, sizeof *ex->name);
     for (size_t i = 0; i < n; i++) {
         const struct param *p = &ex->table.param[i];
-        bool fits = hf_names_full(names, p->name, ex->name[i], sizeof ex->name[i]);
+        bool fits =
+            ex->dims.adapter.r > 0
+                ? peft_name(arch, p->name, ex->name[i], sizeof ex->name[i])
+                : hf_names_full(hf_names_of(arch), p->name, ex->name[i], sizeof ex->name[i]);
         ASSERTF(fits, "%s", p->name);
         ex->source[i] = (struct safetensors_source){.name = ex->name[i],
-                                                    .dtype = ex->copy[i].entry->dtype,
+                                                    .dtype = dtype_of(&ex->copy[i]),
                                                     .dims_n = p->dims_n,
                                                     .dim = {p->dim[0], p->dim[1]},
                                                     .read = read_tensor,
@@ -226,6 +256,27 @@ static void write_config(struct export *ex)
         hf_config_write_generation(&config, next_file(ex, "generation_config.json"));
 }
 
+/* write_adapter_config — writes the config of an adapter. Its target modules are the last words of
+ * the names of block 0. */
+static void write_adapter_config(struct export *ex)
+{
+    const struct peft_config config = {.rank = ex->dims.adapter.r, .alpha = ex->dims.adapter.alpha};
+    struct text modules = {.data = NULL};
+    for (int i = 0; i < ex->table.params_n && ex->table.param[i].unit == 1; i++) {
+        char name[PARAM_NAME_MAX];
+        text_copy(name, sizeof name, ex->table.param[i].name);
+        char *end = strstr(name, ".lora_A.");
+        if (!end)
+            continue;
+        *end = 0;
+        const char *dot = strrchr(name, '.');
+        text_add(&modules, "%s\"%s\"", modules.len > 0 ? ", " : "", dot ? dot + 1 : name);
+    }
+    peft_write_config(&config, config_of(&ex->dims).arch, ex->dims.name, modules.data,
+                      next_file(ex, PEFT_CONFIG));
+    text_free(&modules);
+}
+
 /* find_tokenizer — opens the tokenizer in the folder if it is the tokenizer that the settings name.
  * If it cannot be read, its files are used with a warning. */
 static enum status find_tokenizer(struct export *ex)
@@ -243,8 +294,8 @@ static enum status find_tokenizer(struct export *ex)
     if (!slash)
         text_copy(parent, sizeof parent, ".");
     TRY(file_join(ex->kept, sizeof ex->kept, parent, TOKENIZER_FILES_DIR));
-    if (tokenizer_source_open_kept(parent, ex->path, &tokenizer) != ST_OK) {
-        LOG_WARN("the tokenizer in %s cannot be read: %s", ex->path, status_message());
+    if (tokenizer_source_open_kept(parent, ex->tokenizer_path, &tokenizer) != ST_OK) {
+        LOG_WARN("the tokenizer in %s cannot be read: %s", ex->tokenizer_path, status_message());
         status_clear();
         return ST_OK;
     }
@@ -358,8 +409,12 @@ static void set_marks(struct export *ex)
 
 static enum status write_folder(struct export *ex, const char *to)
 {
+    const bool is_adapter = ex->dims.adapter.r > 0;
     list_sources(ex);
-    write_config(ex);
+    if (is_adapter)
+        write_adapter_config(ex);
+    else
+        write_config(ex);
     TRY(write_tokenizer(ex));
     if (ex->chat.jinja && ex->chat.is_new)
         text_add_bytes(next_file(ex, CHAT_FILE), ex->chat.jinja, strlen(ex->chat.jinja));
@@ -369,8 +424,8 @@ static enum status write_folder(struct export *ex, const char *to)
         ex->file[i].data = ex->text[i].data;
         ex->file[i].bytes = ex->text[i].len;
     }
-    return hf_save(to, ex->source, ex->table.params_n, ex->file, ex->files_n,
-                   HF_SAVE_FILE_BYTES_MAX);
+    return hf_save(to, is_adapter ? PEFT_WEIGHTS : NULL, ex->source, ex->table.params_n, ex->file,
+                   ex->files_n, HF_SAVE_FILE_BYTES_MAX);
 }
 
 /* ---- GGUF file ---- */
@@ -400,8 +455,8 @@ static enum status copy_tokenizer(const struct export *ex, struct gguf_head *hea
     struct file_map map;
     struct gguf gguf;
     const struct gguf_value *tokens = NULL;
-    TRY(file_map_open(ex->path, &map));
-    enum status st = gguf_parse(map.data, map.bytes, ex->path, &gguf);
+    TRY(file_map_open(ex->tokenizer_path, &map));
+    enum status st = gguf_parse(map.data, map.bytes, ex->tokenizer_path, &gguf);
     if (st == ST_OK) {
         st = gguf_get_array(&gguf, KEY("tokens"), GGUF_KIND_STRING, &tokens);
         *done_out = st == ST_OK && tokens->n == ex->dims.vocab;
@@ -508,7 +563,7 @@ static enum status add_tokenizer(struct export *ex, struct gguf_head *head)
     const struct tokenizer *tokenizer = ex->opened ? ex->opened : ex->gpt2;
     bool done = false;
     enum status st = ST_OK;
-    if (ex->opened && gguf_model_is_file(ex->path))
+    if (ex->opened && gguf_model_is_file(ex->tokenizer_path))
         TRY(copy_tokenizer(ex, head, &done));
     if (tokenizer && !done)
         st = make_tokenizer(ex, tokenizer, head);
@@ -635,7 +690,61 @@ static enum status check_features(const struct export *ex)
                 ckpt_path(ex->ckpt), what, ex->quant ? "llama.cpp's" : "Hugging Face's");
 }
 
-static enum status export_model(struct export *ex, const char *from, const char *to)
+/* ---- an adapter and its model ---- */
+
+static enum status ignore_values(void *arg, int64_t first, int64_t n, const float *values)
+{
+    (void)arg, (void)first, (void)n, (void)values;
+    return ST_OK;
+}
+
+/* open_base — opens MODEL, to which the adapter of the checkpoint is added, and checks that it was
+ * trained on these weights. */
+static enum status open_base(struct export *ex, const char *model)
+{
+    const struct model_marks marks = ex->dims.marks;
+    char sha256[MODEL_SHA256_MAX];
+    struct load_target to = {.table = &ex->table, .put = ignore_values};
+    TRY(weights_dims(model, &ex->dims));
+    ex->dims.marks = marks.has_bos || marks.eos_n > 0 ? marks : ex->dims.marks;
+    TRY(adapter_open(ckpt_path(ex->ckpt), &ex->dims, &ex->adapter));
+    TRY(adapter_merge(ex->adapter, &ex->merge));
+    TRY(model_ops(&ex->dims)->describe(&ex->dims, &ex->table));
+    TRY(weights_open(model, &ex->table, false, &ex->base));
+    ex->values = *weights_load_file(ex->base);
+    ex->path = model;
+    to.sum = load_sum_open();
+    const enum status st = load_params(&to, &ex->values);
+    load_sum_close(to.sum, sha256);
+    TRY(st);
+    return adapter_check_base(ex->adapter, sha256, model);
+}
+
+/* open_source — opens what is written: the checkpoint, or its adapter with MODEL. */
+static enum status open_source(struct export *ex, const struct conf *conf, const char *from)
+{
+    const char *model = conf_is_set(conf, CONF_MODEL) ? conf_text(conf, CONF_MODEL) : "";
+    TRY(weights_checkpoint(from, &ex->ckpt, &ex->dims));
+    if (ex->dims.adapter.r == 0 && model[0])
+        return FAIL(
+            ST_BAD_SETTING,
+            "FROM=%s is a checkpoint of a whole model, so MODEL=%s has no use; leave it out", from,
+            model);
+    if (ex->dims.adapter.r > 0 && model[0])
+        return open_base(ex, model);
+    if (ex->dims.adapter.r > 0 && ex->quant)
+        return FAIL(
+            ST_BAD_SETTING,
+            "FROM=%s is a checkpoint of an adapter, and a GGUF file holds whole models; set "
+            "MODEL to its model, or TO to a folder for the adapter alone",
+            from);
+    ex->values = (struct load_file){.ckpt = ex->ckpt, .array = "model"};
+    ex->path = ckpt_path(ex->ckpt);
+    return model_describe_trained(&ex->dims, &ex->table);
+}
+
+static enum status export_model(struct export *ex, const struct conf *conf, const char *from,
+                                const char *to)
 {
     char count[32];
     struct memory_plan plan;
@@ -643,18 +752,19 @@ static enum status export_model(struct export *ex, const char *from, const char 
     TRY(ex->quant ? gguf_save_check(to) : hf_save_check(to)); /* before any long work */
     memory_plan_convert(&plan);
     TRY(memory_check_command("export", &plan, NULL, "free some memory, or raise the limit"));
-    TRY(weights_checkpoint(from, &ex->ckpt, &ex->dims));
+    TRY(open_source(ex, conf, from));
     TRY(check_features(ex));
-    TRY(model_ops(&ex->dims)->describe(&ex->dims, &ex->table));
     TRY(find_tensors(ex));
     TRY(find_tokenizer(ex));
     if (ex->opened || ex->gpt2)
-        TRY(chat_source_export(ckpt_meta(ex->ckpt)->settings_json, ex->opened ? ex->path : "",
+        TRY(chat_source_export(ckpt_meta(ex->ckpt)->settings_json,
+                               ex->opened ? ex->tokenizer_path : "",
                                ex->opened ? ex->opened : ex->gpt2, &ex->chat));
     set_marks(ex);
     TRY(ex->quant ? write_gguf(ex, to) : write_folder(ex, to));
     const struct hf_config config = config_of(&ex->dims);
-    log_console("%s  %s%s%s  %s parameters  from %s", to, hf_config_class(&config),
+    log_console("%s  %s%s%s  %s parameters  from %s", to,
+                ex->dims.adapter.r > 0 ? "adapter of PEFT" : hf_config_class(&config),
                 ex->quant ? "  GGUF " : "", ex->quant ? ex->quant->name : "",
                 text_format_count(count, sizeof count, (double)ex->table.parameters),
                 ckpt_path(ex->ckpt));
@@ -672,7 +782,7 @@ enum status export_main(const struct conf *conf)
         return FAIL(ST_BAD_SETTING, "TO is not set; set TO to the Hugging Face folder or the .gguf "
                                     "file to write, which must "
                                     "not exist");
-    enum status st = export_model(&ex, from, to);
+    enum status st = export_model(&ex, conf, from, to);
     memory_check_log_peak();
     for (int i = 0; i < ex.files_n; i++)
         text_free(&ex.text[i]);
@@ -685,6 +795,8 @@ enum status export_main(const struct conf *conf)
     free(ex.name);
     free(ex.copy);
     param_table_free(&ex.table);
+    weights_close(ex.base);
+    adapter_close(ex.adapter);
     ckpt_close(ex.ckpt);
     return st;
 }

@@ -97,10 +97,9 @@ static const struct param *find_factor(const struct load_merge *merge, const cha
     return param_find(merge->table, name);
 }
 
-/* add_adapter — adds the adapter to elements [first, first + n) of a weight, row by row. A weight
- * of GPT-2 is (in, out), all others are (out, in). */
-static void add_adapter(const struct load_merge *merge, const struct param *p, int64_t first,
-                        int64_t n, float *values)
+/* Row by row. A weight of GPT-2 is (in, out), all others are (out, in). */
+void load_merge_add(const struct load_merge *merge, const struct param *p, int64_t first, int64_t n,
+                    float *values)
 {
     const struct param *a = find_factor(merge, p->name, "lora_A.weight"),
                        *b = find_factor(merge, p->name, "lora_B.weight");
@@ -134,7 +133,7 @@ static void read_values(const struct load_target *to, const struct param *p,
         ASSERT(is_added);
     }
     if (to->merge)
-        add_adapter(to->merge, p, first, n, out);
+        load_merge_add(to->merge, p, first, n, out);
 }
 
 /* ---- a parameter, range by range ---- */

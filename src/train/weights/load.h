@@ -77,6 +77,10 @@ bool load_has(const struct load_entry *entry);
 /* load_read — reads elements [first, first+n) as float; the range must be valid. Whole rows are
  * fastest. */
 void load_read(const struct load_entry *entry, int64_t first, int64_t n, float *out);
+/* load_merge_add — adds the adapter to elements [first, first + n) of a parameter of the model,
+ * which are in `values`; nothing if it has none. */
+void load_merge_add(const struct load_merge *merge, const struct param *p, int64_t first, int64_t n,
+                    float *values);
 /* load_release — removes a parameter's pages from resident memory. Call it when the parameter has
  * been read. */
 void load_release(const struct load_file *file, const struct load_entry *entry);

@@ -191,3 +191,19 @@ const char *peft_stray(const struct peft *peft, bool (*is_known)(void *arg, cons
     }
     return safetensors_other(&peft->tensors, 0);
 }
+
+/* ---- writing ---- */
+
+void peft_write_config(const struct peft_config *config, enum hf_arch arch, const char *base,
+                       const char *modules, struct text *out)
+{
+    text_add(out, "{\n  \"base_model_name_or_path\": ");
+    json_quote_text(out, base);
+    text_add(out,
+             ",\n  \"bias\": \"none\",\n  \"fan_in_fan_out\": %s,\n  \"inference_mode\": true,\n"
+             "  \"lora_alpha\": %s,\n  \"lora_dropout\": 0.0,\n  \"peft_type\": \"LORA\",\n"
+             "  \"r\": %lld,\n  \"target_modules\": [%s],\n  \"task_type\": \"CAUSAL_LM\",\n"
+             "  \"use_dora\": false,\n  \"use_rslora\": false\n}\n",
+             arch == HF_ARCH_GPT2 ? "true" : "false", text_f64(config->alpha).text,
+             (long long)config->rank, modules);
+}

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 
 #include "base/status.h"
+#include "base/text.h"
 #include "format/hf.h"
 #include "format/safetensors.h"
 
@@ -41,6 +42,12 @@ int peft_tensors(const struct peft *peft);
 const char *peft_stray(const struct peft *peft, bool (*is_known)(void *arg, const char *name),
                        void *arg);
 
-/* peft_name — for tests: writes a tensor's name in the file; false: cut. */
+/* peft_name — writes a tensor's name in the file; false: cut. */
 bool peft_name(enum hf_arch arch, const char *name, char *out, size_t cap);
+/* peft_write_config — appends an adapter_config.json. base: path or name of the model; modules: the
+ * adapted modules ("q_proj"), one after the other with commas, in quotes. The caller checks
+ * out->overflow. */
+void peft_write_config(const struct peft_config *config, enum hf_arch arch, const char *base,
+                       const char *modules, struct text *out);
+
 #endif

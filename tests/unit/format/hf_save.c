@@ -23,7 +23,7 @@ static int setup(void **state)
 
 static enum status save(const char *to)
 {
-    return hf_save(to, source, 1, file, 2, HF_SAVE_FILE_BYTES_MAX);
+    return hf_save(to, NULL, source, 1, file, 2, HF_SAVE_FILE_BYTES_MAX);
 }
 
 static void assert_whole(const char *to)
@@ -110,7 +110,7 @@ TEST_WITH(test_no_room, setup, NULL)
         struct rlimit limit = {100000, 100000};
         signal(SIGXFSZ, SIG_IGN);
         setrlimit(RLIMIT_FSIZE, &limit);
-        _exit(hf_save(target, &large, 1, file, 2, HF_SAVE_FILE_BYTES_MAX) == ST_STORE &&
+        _exit(hf_save(target, NULL, &large, 1, file, 2, HF_SAVE_FILE_BYTES_MAX) == ST_STORE &&
                       strstr(status_message(), "model.safetensors")
                   ? 0
                   : 1);
@@ -172,7 +172,7 @@ TEST_WITH(test_weight_files, setup, NULL)
         struct hf_model *hf;
         const struct safetensors_entry *entry;
         text_format(target, sizeof(target), "%s/to%zu", dir, i);
-        assert_int_equal(hf_save(target, many, 4, file, 2, list[i].file_bytes_max), ST_OK);
+        assert_int_equal(hf_save(target, NULL, many, 4, file, 2, list[i].file_bytes_max), ST_OK);
         text_format(path, sizeof(path), "%s/model.safetensors", target);
         assert_int_equal(file_exists(path), list[i].weight_files_n == 1);
         text_format(path, sizeof(path), "%s/model-%05d-of-%05d.safetensors", target,

@@ -89,6 +89,11 @@ static struct corpus_vocab vocab_of(const struct corpus_config *config)
 static enum status id_refused(const char *path, int64_t token_i, uint32_t id,
                               const struct corpus_vocab *vocab)
 {
+    if ((id & CHAT_TRAINED) != 0 && (id & ~CHAT_TRAINED) < vocab->ids)
+        return FAIL(ST_BAD_SETTING,
+                    "%s: token %lld is marked as an answer: the file was made for TASK=chat, in "
+                    "the cache; set TASK=chat and DATA to the conversations",
+                    path, (long long)token_i);
     return FAIL(
         ST_BAD_DATA,
         "%s: token %lld has id %u, but the vocabulary has VOCAB=%lld ids; use data made for it, "

@@ -256,6 +256,9 @@ enum status feed_open(const struct feed_config *config, struct feed **out)
             ST_BAD_SETTING,
             "GLOBAL_BATCH %lld samples of SEQ_LEN %lld tokens cannot be counted; lower one of them",
             (long long)config->global_samples, (long long)config->seq_tokens);
+    if (config->chat != NULL && strcmp(config->data, FEED_SYNTHETIC) == 0)
+        return FAIL(ST_BAD_SETTING, "synthetic data have no conversations; set DATA to "
+                                    "conversations as JSON lines, or TASK=lm");
     enum status st = ST_OK;
     struct feed *feed = memory_new(1, sizeof *feed);
     feed->task = config->task;

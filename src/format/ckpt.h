@@ -30,6 +30,7 @@ struct ckpt_meta {
     int64_t step;    /* updates done */
     int64_t samples; /* number of the next sample */
     int64_t tokens;  /* tokens trained on */
+    int64_t trained; /* TASK=chat: tokens that counted in the loss; 0: not recorded */
     uint64_t seed;
     uint64_t data_fingerprint;
     /* factor for 16-bit floats, and steps since it changed; 0: none */

@@ -38,7 +38,7 @@ static bool is_same_run(const struct ckpt_meta *a, const struct ckpt_meta *b)
            a->seed == b->seed && a->data_fingerprint == b->data_fingerprint &&
            a->loss_scale == b->loss_scale && a->loss_scale_steps == b->loss_scale_steps &&
            a->outer_steps == b->outer_steps && a->skipped == b->skipped &&
-           a->schedule_step_samples == b->schedule_step_samples &&
+           a->trained == b->trained && a->schedule_step_samples == b->schedule_step_samples &&
            a->schedule_samples == b->schedule_samples &&
            strcmp(a->spike_history, b->spike_history) == 0 &&
            strcmp(a->model_json, b->model_json) == 0 &&

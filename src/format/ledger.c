@@ -55,6 +55,9 @@ void ledger_write_run(const struct ledger_run *run, uint64_t *hash, char out[LED
                 ",\"sample\":%" PRId64 ",\"samples\":%" PRId64 ",\"outcome\":\"%s\"",
                 run->generation, run->step, run->steps, run->sample, run->samples,
                 outcome_name[run->outcome]);
+    const size_t n = strlen(out);
+    if (run->trained > 0)
+        text_format(out + n, LEDGER_LINE_MAX - n, ",\"trained\":%" PRId64, run->trained);
     finish_line(hash, out);
 }
 
@@ -97,7 +100,8 @@ enum status ledger_hash_checkpoint(const char *path, struct ledger_checkpoint *o
 bool ledger_append(struct ledger_run *to, const struct ledger_run *run)
 {
     if (to->steps == 0 || to->outcome != run->outcome || to->samples != run->samples ||
-        to->step + to->steps != run->step || to->sample + to->steps * to->samples != run->sample)
+        to->trained != run->trained || to->step + to->steps != run->step ||
+        to->sample + to->steps * to->samples != run->sample)
         return false;
     to->steps += run->steps;
     return true;
@@ -274,12 +278,15 @@ static enum status audit_object(struct audit *a, const cJSON *root)
         TRY(get_count(root, "steps", 1, &run.steps));
         TRY(get_count(root, "sample", 0, &run.sample));
         TRY(get_count(root, "samples", 1, &run.samples));
+        if (cJSON_HasObjectItem(root, "trained"))
+            TRY(get_count(root, "trained", 1, &run.trained));
         TRY(get_outcome(root, &run.outcome));
-        if (__builtin_mul_overflow(run.steps, run.samples, &end) || end > LEDGER_COUNT_MAX)
+        if (__builtin_mul_overflow(run.steps, run.samples, &end) || end > LEDGER_COUNT_MAX ||
+            __builtin_mul_overflow(run.steps, run.trained, &end) || end > LEDGER_COUNT_MAX)
             return FAIL(ST_BAD_DATA,
-                        "%" PRId64 " steps of %" PRId64 " samples are more than can be "
-                        "counted",
-                        run.steps, run.samples);
+                        "%" PRId64 " steps of %" PRId64 " samples, %" PRId64 " trained tokens, "
+                        "are more than can be counted",
+                        run.steps, run.samples, run.trained);
         TRY(check_generation(a, run.generation));
         if (a->runs_n > 0 && ledger_append(&a->run[a->runs_n - 1], &run))
             return ST_OK;
@@ -391,6 +398,7 @@ static void count_outcomes(const struct audit *a)
         out->step_samples = run->samples;
         out->steps[run->outcome] += run->steps;
         out->samples[run->outcome] += run->steps * run->samples;
+        out->trained[run->outcome] += run->steps * run->trained;
     }
 }
 

@@ -11,7 +11,8 @@
  *     over the data has each sample once: "epoch":1000,"order":"cdef…", the samples of a pass, and
  *     a fingerprint of their order.
  *   {"generation":2,"step":101,"steps":50,"sample":800,"samples":8,"outcome":"applied",…}
- *     steps 101 to 150 had 8 samples each, from sample 800 on; one outcome for all of them.
+ *     steps 101 to 150 had 8 samples each, from sample 800 on; one outcome for all of them. With
+ *     conversations: "trained":63, the tokens of each step that counted in the loss.
  *   {"generation":2,"provenance":{"version":…,"model":…,"settings":…,"layout":…,"devices":[…]},…}
  *     the inputs that decide the results of this generation, besides the data. With "exact":true
  *     two such generations come to the same weights.
@@ -50,10 +51,11 @@ struct ledger_start {
     uint64_t order;     /* fingerprint of the order of samples, if epoch > 0 */
 };
 
-/* Consecutive steps with the same number of samples. */
+/* Consecutive steps with the same numbers of samples and of trained tokens. */
 struct ledger_run {
     int64_t generation, step, steps, sample, samples;
     enum ledger_outcome outcome;
+    int64_t trained; /* tokens of each step that counted in the loss; 0: not recorded */
 };
 
 struct ledger_checkpoint {
@@ -86,7 +88,7 @@ bool ledger_append(struct ledger_run *to, const struct ledger_run *run);
 struct ledger_audit {
     int64_t first, last; /* steps in the ledger: first … last; none: last is first - 1 */
     int64_t sample, end; /* their samples: sample … end - 1 */
-    int64_t steps[LEDGER_OUTCOMES_N], samples[LEDGER_OUTCOMES_N];
+    int64_t steps[LEDGER_OUTCOMES_N], samples[LEDGER_OUTCOMES_N], trained[LEDGER_OUTCOMES_N];
     int64_t step_samples; /* samples of the last step */
     int64_t epoch;        /* samples of a pass over the data; 0: unknown, or they changed */
     int64_t reordered;    /* the order is different, or not recorded, after this step; 0: never */

@@ -58,6 +58,8 @@ enum status manifest_write(const struct manifest *m, struct text *out)
              m->meta.step, m->meta.samples, m->meta.tokens);
     text_add(out, "  \"seed\": \"%016" PRIx64 "\",\n  \"data_fingerprint\": \"%016" PRIx64 "\",\n",
              m->meta.seed, m->meta.data_fingerprint);
+    if (m->meta.trained > 0)
+        text_add(out, "  \"trained_tokens\": %" PRId64 ",\n", m->meta.trained);
     if (m->meta.loss_scale > 0)
         text_add(out, "  \"loss_scale\": %" PRId64 ",\n  \"loss_scale_steps\": %" PRId64 ",\n",
                  m->meta.loss_scale, m->meta.loss_scale_steps);
@@ -113,6 +115,8 @@ static enum status read_meta(const cJSON *root, struct ckpt_meta *out)
     TRY(json_get_i64(root, "step", 0, COUNT_MAX, &out->step));
     TRY(json_get_i64(root, "samples", 0, COUNT_MAX, &out->samples));
     TRY(json_get_i64(root, "tokens", 0, COUNT_MAX, &out->tokens));
+    if (cJSON_HasObjectItem(root, "trained_tokens"))
+        TRY(json_get_i64(root, "trained_tokens", 1, out->tokens, &out->trained));
     TRY(json_get_hex(root, "seed", &out->seed));
     TRY(json_get_hex(root, "data_fingerprint", &out->data_fingerprint));
     if (cJSON_HasObjectItem(root, "loss_scale")) {

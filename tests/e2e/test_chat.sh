@@ -68,6 +68,9 @@ done
 for ranks in 1 2 4; do
     run $chat DATA=messages.jsonl STEPS=10 EXACT=layout VIRTUAL_SHARDS=4 N_GPU_EACH_NODE=$ranks METRICS_FILE=exact$ranks.out
 done
+ok "EXACT=layout counts the same" is "$(counts exact4.out)" "$(counts held.jsonl | cut -d ' ' -f 1-10) "
+run $chat DATA=messages.jsonl STEPS=20 $held N_GPU_EACH_NODE=2 LOCAL_STEPS=5 METRICS_FILE=local.out
+ok "LOCAL_STEPS counts the same" is "$(counts local.out)" "$counts"
 ok "EXACT=layout: 1, 2 and 4 workers have the same bits" is "$(losses exact2.out) $(losses exact4.out)" "$(losses exact1.out) $(losses exact1.out)"
 
 # 4. Packed conversations do not know each other, and give the loss of single ones.
@@ -82,7 +85,9 @@ ok "the loss of all conversations together is that of single ones" near single.o
 cp -r one half && rm -r half/step-00000060
 run $chat DATA=messages.jsonl STEPS=60 METRICS_FILE=two.jsonl CHECKPOINT_DIR=half
 tail -n 30 one.jsonl >last.jsonl
-ok "a resumed run has the same losses, bit for bit" is "$(losses two.jsonl)" "$(losses last.jsonl)"
+ok "a resumed run has the same losses and counts, bit for bit" is "$(losses two.jsonl)" "$(losses last.jsonl)"
+verify half
+ok "and verify the same tokens" is "$rc $(grep '^trained' out)" "0 $(verify one; grep '^trained' out)"
 echo '{"input_ids":[1,2,3,4],"labels":[-100,2,3,-100]}' >joined.jsonl
 printf '{"input_ids":[%s],"labels":[%s]}\n' 1,2 -100,2 3,4 3,-100 >apart.jsonl
 run $chat DATA=joined.jsonl STEPS=1 GLOBAL_BATCH=1 BATCH_SIZE=1 CHECKPOINT_DIR=ends
@@ -127,6 +132,8 @@ code() { # NAME CODE TEXT SETTING… — the exit code and the words of a refusa
     ok "$1" is "$? $(grep -qF -- "$3" err && echo said)" "$2 said"
 }
 echo 'plain text' >t.txt
+code "synthetic data" 78 "synthetic data have no conversations" DATA=synthetic
+code "samples of answers without a question" 78 "set PROMPT to the question" DATA=messages.jsonl SAMPLE_EVERY=5
 code "plain text" 78 "TASK=chat reads conversations as JSON lines" DATA=t.txt
 echo '{"text": "a"}' >text.jsonl
 code "texts" 65 "text.jsonl, line 1: not a conversation" DATA=text.jsonl

@@ -25,7 +25,7 @@ ok "it learns" holds one.jsonl '[.[] | select(.loss)] | length == 20 and .[19].l
 ok "the log says what trains" says "they are frozen, and an adapter of 3.71k parameters beside their 3.23M trains"
 ok "the model's checkpoint does not change" is "$(sum whole/step-00000040)" "$before"
 ok "a checkpoint holds the adapter alone" test "$(stat -c %s one/step-00000020/model.safetensors)" -lt 30000
-ok "the end says how to talk to it" shows "^to talk to it: .* chat MODEL='whole' ADAPTER='one'"
+ok "the end says how to talk to it" shows "^to talk: .* chat MODEL='whole' ADAPTER='one'"
 grep -v val_loss one.jsonl >steps.jsonl
 
 # 2. The loss does not depend on the mesh, nor on the division into micro-batches.

@@ -472,7 +472,6 @@ enum status config_map_trainer(const struct conf *conf, const struct model_dims 
     out->ignores_tensors = conf_i64(conf, CONF_IGNORE_TENSORS) != 0;
     out->model_path = has_weights ? conf_text(conf, CONF_MODEL) : "";
     out->adapter_path = conf_text(conf, CONF_ADAPTER);
-    out->is_chat = conf_i64(conf, CONF_TASK) == CONF_TASK_CHAT;
     out->epochs = conf_i64(conf, CONF_EPOCHS);
     out->steps = conf_i64(conf, CONF_STEPS);
     out->stop_after = conf_i64(conf, CONF_STOP_AFTER);

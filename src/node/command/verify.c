@@ -20,8 +20,9 @@ struct verify {
     char path[FILE_PATH_MAX]; /* path of the ledger */
     struct ledger_audit audit;
     char unread[FILE_PATH_MAX + 512]; /* reason why the ledger cannot be audited; "": it can */
-    int64_t step, samples; /* step and samples of the newest checkpoint; step -1: there is none */
-    int compared_n;        /* checkpoints whose checksums are in the ledger */
+    /* step, samples and trained tokens of the newest checkpoint; step -1: there is none */
+    int64_t step, samples, trained;
+    int compared_n;                    /* checkpoints whose checksums are in the ledger */
     struct damage_list damage;         /* checkpoints that are damaged, or were changed */
     char problem[FILE_PATH_MAX + 512]; /* first problem; "": none */
 };
@@ -61,6 +62,7 @@ static enum status read_checkpoint(void *arg, int64_t step, const struct ckpt *c
     if (v->step < 0) {
         v->step = step;
         v->samples = ckpt_meta(ckpt)->samples;
+        v->trained = ckpt_meta(ckpt)->trained;
     }
     /* Compare the checksums of the checkpoint with the checksums that the ledger recorded when it
      * was written. */
@@ -87,6 +89,15 @@ static enum status read_checkpoint(void *arg, int64_t step, const struct ckpt *c
 /* ---- output ---- */
 
 static const char *plural_suffix(int64_t n) { return n == 1 ? "" : "s"; }
+
+/* count_trained — returns the tokens that counted in the loss, in all steps of the ledger. */
+static int64_t count_trained(const struct ledger_audit *a)
+{
+    int64_t n = 0;
+    for (int i = 0; i < LEDGER_OUTCOMES_N; i++)
+        n += a->trained[i];
+    return n;
+}
 
 static void show_skipped(struct text *t, const struct ledger_audit *a, enum ledger_outcome outcome,
                          const char *why)
@@ -163,6 +174,9 @@ static void show_text(struct text *t, const struct verify *v)
     show_epochs(t, v);
     text_add(t, "applied     %" PRId64 " step%s, %" PRId64 " samples\n", applied,
              plural_suffix(applied), a->samples[LEDGER_OUTCOME_APPLIED]);
+    if (count_trained(a) > 0)
+        text_add(t, "trained     %" PRId64 " tokens, in the applied steps\n",
+                 a->trained[LEDGER_OUTCOME_APPLIED]);
     show_skipped(t, a, LEDGER_OUTCOME_SPIKE, "loss or norm far above their history");
     show_skipped(t, a, LEDGER_OUTCOME_NOT_FINITE, "loss or norm not finite");
     if (a->again > 0)
@@ -210,6 +224,8 @@ static void show_json(struct text *t, const struct verify *v)
                  "\"epoch_samples\":%" PRId64 ",\"epochs_whole\":%" PRId64
                  ",\"epoch_rest\":%" PRId64 ",",
                  a->epoch, a->end / a->epoch, a->end % a->epoch);
+    if (count_trained(a) > 0)
+        text_add(t, "\"trained_tokens\":%" PRId64 ",", a->trained[LEDGER_OUTCOME_APPLIED]);
     text_add(t, "\"damaged\":[%s],", v->damage.n > 0 ? v->damage.json.data : "");
     json_quote(quoted, sizeof quoted, v->problem);
     text_add(t, "\"provenance\":%s,\"problem\":%s}\n", a->provenance[0] ? a->provenance : "null",
@@ -238,6 +254,11 @@ static enum status verify_run(const char *dir, bool as_json, struct verify *v)
                     "%s: sample %" PRId64 " follows step %" PRId64
                     ", but in the checkpoint it is sample %" PRId64,
                     v->path, a->end, v->step, v->samples);
+    else if (v->step == a->last && v->trained != count_trained(a))
+        text_format(v->problem, sizeof v->problem,
+                    "the steps of %s have %" PRId64
+                    " trained tokens, but the checkpoint of step %" PRId64 " has %" PRId64,
+                    v->path, count_trained(a), v->step, v->trained);
     else
         text_copy(v->problem, sizeof v->problem, v->damage.first);
     (as_json ? show_json : show_text)(&shown, v);

@@ -249,6 +249,7 @@ static enum status open_model(struct worker *w)
     w->config.tokenizer = w->tokenizer;
     if (conf_i64(w->conf, CONF_TASK) == CONF_TASK_CHAT)
         TRY(chat_source_open(w->conf, w->tokenizer, NULL, &w->chat));
+    w->config.chat = w->chat;
     if (has_weights)
         TRY(check_weights_tokenizer(w));
     if (w->stats.rank == 0) /* rank 0 saves the checkpoints */

@@ -389,6 +389,7 @@ static enum status load_progress(struct checkpoint *s, struct checkpoint_progres
         (struct checkpoint_progress){.step = meta->step,
                                      .samples = meta->samples,
                                      .tokens = meta->tokens,
+                                     .trained = meta->trained,
                                      .scale = {(double)meta->loss_scale, meta->loss_scale_steps},
                                      .spikes = {.skipped_n = meta->skipped},
                                      .outer_steps = meta->outer_steps};
@@ -617,6 +618,7 @@ enum status checkpoint_save(struct checkpoint *s, const struct checkpoint_progre
     struct ckpt_meta meta = {.step = progress->step,
                              .samples = progress->samples,
                              .tokens = progress->tokens,
+                             .trained = progress->trained,
                              .seed = s->config.seed,
                              .loss_scale = (int64_t)progress->scale.factor,
                              .loss_scale_steps = progress->scale.steps,

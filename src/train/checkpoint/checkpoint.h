@@ -37,6 +37,7 @@ struct checkpoint_progress {
     int64_t step;    /* updates done */
     int64_t samples; /* number of the next sample */
     int64_t tokens;  /* tokens trained on */
+    int64_t trained; /* TASK=chat: those of them that counted in the loss */
     struct step_loss_scale scale;
     struct step_spikes spikes;
     int64_t outer_steps; /* LOCAL_STEPS */

@@ -273,7 +273,8 @@ enum status step_local_sum(struct step_core *s, double *values, int n)
     return s->local.world ? comm_all_reduce(s->local.world, t, t, n) : ST_OK;
 }
 
-/* exchange — Makes loss and norm the means over replicas, and the vote the highest of all. */
+/* exchange — Makes loss and norm the means over replicas, the targets their sum, and the vote the
+ * highest of all. */
 static enum status exchange(void *self, struct step_now *now)
 {
     struct step_core *s = self;
@@ -282,13 +283,15 @@ static enum status exchange(void *self, struct step_now *now)
     if (s->local.rank == 0) {
         v[0] = r->loss / s->local.replicas;
         v[1] = r->grad_norm / s->local.replicas;
-        v[2 + r->vote] = 1;
+        v[2] = (double)r->targets;
+        v[3 + r->vote] = 1;
     }
     TRY(step_local_sum(s, v, STEP_LOCAL_SUMS));
     r->loss = v[0];
     r->grad_norm = v[1];
+    r->targets = (int64_t)v[2];
     for (int vote = 0; vote < STEP_VOTES; vote++)
-        r->vote = v[2 + vote] > 0 ? vote : r->vote;
+        r->vote = v[3 + vote] > 0 ? vote : r->vote;
     return ST_OK;
 }
 

@@ -169,7 +169,7 @@ int step_local_feed_rank(const struct step_core *s);
 int step_local_feed_ranks(const struct step_core *s);
 
 /* Numbers that step_local_sum adds up at the end of a step. */
-#define STEP_LOCAL_SUMS (2 + STEP_VOTES)
+#define STEP_LOCAL_SUMS (3 + STEP_VOTES)
 /* step_local_sum — adds up n numbers over all ranks of all replicas. All ranks get the same bits.
  * Collective; no effect without LOCAL_STEPS. */
 enum status step_local_sum(struct step_core *s, double *values, int n);

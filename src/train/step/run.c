@@ -59,6 +59,7 @@ static enum status counts_end(struct step *s, struct step_now *now)
                                   .starts = (int64_t)s->sums[SUM_STARTS],
                                   .ends = (int64_t)s->sums[SUM_ENDS]};
     batch_scales(step_task(&s->core), &counts, &s->scale, &s->scale_end);
+    now->r->targets = counts.targets;
     now->is_counted = true;
     return ST_OK;
 }

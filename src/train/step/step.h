@@ -115,6 +115,7 @@ struct step_config {
 struct step_result {
     double loss;       /* mean over the global batch, before the update */
     double grad_norm;  /* global norm, before clipping */
+    int64_t targets;   /* LM: tokens of the global batch that count in the loss; QA: 0 */
     double compute_ms; /* the whole call without wait_ms */
     /* Phases of the call, with the waiting inside them; head: forward and backward of the head. */
     double forward_ms, head_ms, backward_ms, norm_ms, update_ms;

@@ -186,6 +186,7 @@ static enum status open_files(struct trainer *t)
             .vocab = c->step.dims.vocab,
             .seq_tokens = c->step.seq_tokens,
             .tokenizer = c->tokenizer,
+            .chat = c->chat,
         };
         TRY(sample_text_open(&config, &t->sample_text));
     }
@@ -310,6 +311,8 @@ static void begin_at_progress(struct trainer *t)
     t->numbers.step = t->progress.step;
     t->samples_first = t->progress.samples;
     t->numbers.tokens = t->progress.tokens;
+    if (t->config->chat)
+        t->numbers.trained_tokens = t->progress.trained;
     t->numbers.outer_steps = t->progress.outer_steps;
     t->numbers.skipped_steps = t->progress.spikes.skipped_n;
 }

@@ -122,8 +122,7 @@ void trainer_end(struct trainer *t)
     char model[FILE_PATH_MAX + 32] = "";
     if (is_adapter)
         text_format(model, sizeof model, "MODEL='%s' ", c->model_path);
-    log_console("to %s: %s %s %s%s='%s'%s", c->is_chat ? "talk to it" : "write text",
-                program_name(), c->is_chat ? "chat" : "generate", model,
-                is_adapter ? "ADAPTER" : "CHECKPOINT_DIR", c->checkpoint_dir,
-                c->is_chat ? "" : " PROMPT='The' TOKENS=100");
+    log_console("to %s: %s %s %s%s='%s'%s", c->chat ? "talk" : "write text", program_name(),
+                c->chat ? "chat" : "generate", model, is_adapter ? "ADAPTER" : "CHECKPOINT_DIR",
+                c->checkpoint_dir, c->chat ? "" : " PROMPT='The' TOKENS=100");
 }

@@ -110,6 +110,7 @@ void trainer_ledger_add(struct trainer *t, const struct step_result *r, int64_t 
                                    .steps = 1,
                                    .sample = t->progress.samples - samples,
                                    .samples = samples,
+                                   .trained = t->config->chat ? r->targets : 0,
                                    .outcome = outcome[r->spike.cause]};
     if (!ledger_append(&t->progress.run, &one))
         t->progress.run = one;

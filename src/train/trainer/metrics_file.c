@@ -174,7 +174,10 @@ void metrics_file_step(struct metrics_file *file, const struct metrics_file_step
 {
     if (!file->is_open)
         return;
-    char text[800], loss[32], norm[32], lr[32], stall[80] = "", ranks[160] = "", skipped[48] = "";
+    char text[800], loss[32], norm[32], lr[32], stall[80] = "", ranks[160] = "", skipped[48] = "",
+                                                trained[48] = "";
+    if (line->trained > 0)
+        text_format(trained, sizeof trained, ",\"trained_tokens\":%lld", (long long)line->trained);
     if (line->skipped)
         text_format(skipped, sizeof skipped, ",\"skipped\":\"%s\"", line->skipped);
     if (line->stall_ms > 0)
@@ -186,10 +189,10 @@ void metrics_file_step(struct metrics_file *file, const struct metrics_file_step
     text_format(
         text, sizeof text,
         "{\"step\":%lld,\"epoch\":%lld,\"loss\":%s,\"grad_norm\":%s,\"lr\":%s,\"tokens\":%"
-        "lld,\"step_ms\":%.3f%s%s%s}",
+        "lld%s,\"step_ms\":%.3f%s%s%s}",
         (long long)line->step, (long long)line->epoch, format_number(loss, sizeof loss, line->loss),
         format_number(norm, sizeof norm, line->grad_norm), format_number(lr, sizeof lr, line->lr),
-        (long long)line->tokens, line->step_ms, stall, ranks, skipped);
+        (long long)line->tokens, trained, line->step_ms, stall, ranks, skipped);
     add_line(file, text);
 }
 

@@ -24,6 +24,7 @@ struct metrics_file {
 struct metrics_file_step {
     int64_t step; /* counted from 1 */
     int64_t epoch, tokens;
+    int64_t trained; /* TASK=chat: tokens that counted in the loss so far; 0: left out */
     double loss, grad_norm, lr, step_ms;
     /* time that training waited for a checkpoint before this step; 0: left out */
     double stall_ms;

@@ -65,6 +65,8 @@ static void add_prompt(struct sample_text *v)
     if (first > 0)
         append_bytes(v, "…", strlen("…"));
     append_bytes(v, prompt + first, n - first);
+    if (v->config.chat)
+        append_bytes(v, "\n", 1);
 }
 
 /* ---- the prompt ---- */
@@ -86,6 +88,22 @@ static enum status keep_prompt(struct sample_text *v, const uint32_t *ids, int64
         v->tokens[i] = (int32_t)ids[n - kept + i];
     v->prompt_n = kept;
     return ST_OK;
+}
+
+/* read_question — Encodes the prompt as the first turn of a conversation. */
+static enum status read_question(struct sample_text *v)
+{
+    const char *prompt = v->config.prompt;
+    const struct chat_message question = {CHAT_ROLE_USER, prompt, strlen(prompt)};
+    struct chat_ids ids = {0};
+    if (!prompt[0])
+        return FAIL(ST_BAD_SETTING, "SAMPLE_EVERY: with TASK=chat a sample answers a question; "
+                                    "set PROMPT to the question");
+    enum status st = chat_write(v->config.chat, NULL, &question, 1, true, &ids);
+    if (st == ST_OK)
+        st = keep_prompt(v, ids.ids, (int64_t)ids.n);
+    free(ids.ids);
+    return st;
 }
 
 static enum status read_prompt(struct sample_text *v)
@@ -116,7 +134,7 @@ enum status sample_text_open(const struct sample_text_config *config, struct sam
         st = tokenizer_gpt2_open(&v->own);
     v->tokenizer = v->own ? v->own : config->tokenizer;
     if (st == ST_OK)
-        st = read_prompt(v);
+        st = config->chat ? read_question(v) : read_prompt(v);
     if (st == ST_OK)
         *out = v;
     else
@@ -161,7 +179,8 @@ enum status sample_text_generate(struct sample_text *v, struct step *step, bool 
         int32_t token = 0;
         size_t n = 0;
         TRY(choose_token(v, step, i, &token));
-        if ((uint32_t)token == tokenizer_end(v->tokenizer))
+        if ((uint32_t)token == tokenizer_end(v->tokenizer) ||
+            (v->config.chat && (uint32_t)token == chat_turn_end(v->config.chat)))
             break; /* the model ended the text */
         v->tokens[v->prompt_n + i] = token;
         const uint8_t *bytes = tokenizer_bytes(v->tokenizer, (uint32_t)token, &n);

@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "data/chat/chat.h"
 #include "data/tokenizer/tokenizer.h"
 #include "train/generate/sampling.h"
 #include "train/step/step.h"
@@ -27,11 +28,12 @@ struct sample_text_config {
     uint64_t seed;
     int64_t vocab, seq_tokens;
     const struct tokenizer *tokenizer; /* borrowed; NULL: GPT-2's */
+    const struct chat *chat; /* the text is an answer to the prompt; borrowed; NULL: it goes on */
 };
 
 struct sample_text;
 /* sample_text_open — encodes the prompt. ST_BAD_SETTING: the prompt (or the token that begins a
- * text, if the prompt is empty) has tokens that the model lacks. */
+ * text, if the prompt is empty) has tokens that the model lacks, or a chat has no prompt. */
 enum status sample_text_open(const struct sample_text_config *config, struct sample_text **out);
 void sample_text_close(struct sample_text *sample_text); /* accepts NULL */
 /* sample_text_generate — writes prompt and continuation as a JSON string: one line without control

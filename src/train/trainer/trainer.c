@@ -174,6 +174,10 @@ static void publish_step(struct trainer *t, const struct step_result *result, do
     p->step = step;
     p->epoch = epoch;
     p->tokens = t->progress.tokens;
+    if (c->chat) {
+        p->trained_tokens = t->progress.trained;
+        p->trained_share = (double)result->targets / (double)(samples * c->step.seq_tokens);
+    }
     p->skipped_steps = t->progress.spikes.skipped_n;
     p->lr = lr;
     p->tokens_per_second =
@@ -207,6 +211,7 @@ static void publish_step(struct trainer *t, const struct step_result *result, do
     metrics_file_step(&t->metrics, &(struct metrics_file_step){.step = step,
                                                                .epoch = epoch,
                                                                .tokens = t->progress.tokens,
+                                                               .trained = t->progress.trained,
                                                                .loss = result->loss,
                                                                .grad_norm = result->grad_norm,
                                                                .lr = lr,
@@ -284,6 +289,7 @@ static enum status one_step(struct trainer *t)
     TRY(step_shards_balance(t->step, &result));
     t->progress.samples += samples;
     t->progress.tokens += samples * c->step.seq_tokens;
+    t->progress.trained += c->chat ? result.targets : 0;
     t->progress.scale = step_loss_scale(t->step);
     step_spikes(t->step, &t->progress.spikes);
     TRY(sync_replicas(t, &result));

@@ -51,7 +51,6 @@ struct trainer_config {
     const char *model_path;       /* source of the initial weights, see weights.h; "": random */
     const char *adapter_path;     /* source of the initial adapter, see adapter.h; "": drawn */
     bool ignores_tensors;         /* ignores tensors of the model at model_path, see load.h */
-    bool is_chat;                 /* TASK=chat, for the last line */
     struct feed *feed, *val_feed; /* val_feed NULL: no evaluation */
     int64_t epochs, steps;        /* steps 0: from epochs */
     int64_t stop_after;           /* the last step of this process; 0: the last of the run */
@@ -75,7 +74,10 @@ struct trainer_config {
     const char *sample_prompt;
     struct sampling_params sampling_params;
     const struct tokenizer *tokenizer; /* borrowed; NULL: GPT-2's */
-    const char *settings_json;         /* for the checkpoint, see checkpoint.h */
+    /* TASK=chat: samples of text are answers to sample_prompt, and the tokens that count in the
+     * loss are recorded; borrowed; NULL: another task */
+    const struct chat *chat;
+    const char *settings_json; /* for the checkpoint, see checkpoint.h */
     /* for the ledger: the settings that decide rounding; NULL: none */
     const char *layout_json;
     const char *version; /* for the checkpoint */

@@ -26,13 +26,20 @@ static void start(struct book *b, int64_t after, int64_t sample)
     start_order(b, after, sample, 0, 0);
 }
 
+static void add_trained(struct book *b, int64_t step, int64_t steps, int64_t sample,
+                        int64_t samples, enum ledger_outcome outcome, int64_t trained)
+{
+    char line[LEDGER_LINE_MAX];
+    ledger_write_run(
+        &(struct ledger_run){b->generation, step, steps, sample, samples, outcome, trained},
+        &b->hash, line);
+    text_add(&b->text, "%s", line);
+}
+
 static void add(struct book *b, int64_t step, int64_t steps, int64_t sample, int64_t samples,
                 enum ledger_outcome outcome)
 {
-    char line[LEDGER_LINE_MAX];
-    ledger_write_run(&(struct ledger_run){b->generation, step, steps, sample, samples, outcome},
-                     &b->hash, line);
-    text_add(&b->text, "%s", line);
+    add_trained(b, step, steps, sample, samples, outcome, 0);
 }
 
 static struct ledger_audit audit(struct book *b)
@@ -92,6 +99,29 @@ TEST(test_superseded)
     start(&b, 0, 0); /* begun anew with other batches, and ended at once */
     a = audit(&b);
     assert_true(a.problem[0] == 0 && a.last == 0 && a.end == 0 && a.again == 5);
+}
+
+/* The tokens of steps that were done again count once, wherever a run of equal steps is cut. */
+TEST(test_trained_tokens)
+{
+    struct book b = {.generation = 0};
+    start(&b, 0, 0);
+    add_trained(&b, 1, 1, 0, 8, LEDGER_OUTCOME_APPLIED, 5);
+    add_trained(&b, 2, 4, 8, 8, LEDGER_OUTCOME_APPLIED, 7);
+    add_trained(&b, 6, 1, 40, 8, LEDGER_OUTCOME_SPIKE, 3);
+    start(&b, 3, 24);
+    add_trained(&b, 4, 2, 24, 8, LEDGER_OUTCOME_APPLIED, 7);
+    add_trained(&b, 6, 1, 40, 8, LEDGER_OUTCOME_SPIKE, 4);
+    add(&b, 7, 1, 48, 8, LEDGER_OUTCOME_APPLIED);
+    struct ledger_audit a = audit(&b);
+    assert_string_equal(a.problem, "");
+    assert_int_equal(a.trained[LEDGER_OUTCOME_APPLIED], 5 + 4 * 7);
+    assert_int_equal(a.trained[LEDGER_OUTCOME_SPIKE], 4);
+    assert_true(a.last == 7 && a.again == 3);
+    start(&b, 0, 0);
+    add_trained(&b, 1, 1 << 20, 0, 1, LEDGER_OUTCOME_APPLIED, (int64_t)1 << 40);
+    assert_int_equal(ledger_audit_bytes(b.text.data, b.text.len, "l", &a), ST_BAD_DATA);
+    text_free(&b.text);
 }
 
 static void expect(struct book *b, const char *problem)
@@ -350,11 +380,11 @@ TEST(test_many_checkpoints)
 
 TEST(test_append)
 {
-    struct ledger_run a = {1, 1, 1, 0, 8, LEDGER_OUTCOME_APPLIED};
-    const struct ledger_run next = {1, 2, 3, 8, 8, LEDGER_OUTCOME_APPLIED};
+    struct ledger_run a = {1, 1, 1, 0, 8, LEDGER_OUTCOME_APPLIED, 0};
+    const struct ledger_run next = {1, 2, 3, 8, 8, LEDGER_OUTCOME_APPLIED, 0};
     assert_true(ledger_append(&a, &next));
     assert_true(a.steps == 4 && a.step == 1);
-    struct ledger_run other = {1, 5, 1, 32, 8, LEDGER_OUTCOME_APPLIED}, bad;
+    struct ledger_run other = {1, 5, 1, 32, 8, LEDGER_OUTCOME_APPLIED, 0}, bad;
     bad = other, bad.step = 6;
     assert_false(ledger_append(&a, &bad));
     bad = other, bad.sample = 40;

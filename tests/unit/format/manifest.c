@@ -11,6 +11,7 @@ static const struct manifest sample = {
     .meta = {.step = 100,
              .samples = 800,
              .tokens = 51200,
+             .trained = 1234,
              .seed = UINT64_MAX,
              .data_fingerprint = 1,
              .loss_scale = 1 << 24,
@@ -38,6 +39,7 @@ TEST(test_round_trip)
     assert_true(back.meta.seed == UINT64_MAX && back.meta.data_fingerprint == 1);
     assert_true(back.meta.loss_scale == 1 << 24 && back.meta.loss_scale_steps == 7);
     assert_int_equal(back.meta.outer_steps, 21);
+    assert_int_equal(back.meta.trained, 1234);
     assert_int_equal(back.meta.skipped, 2);
     assert_int_equal(back.meta.schedule_step_samples, 2);
     assert_int_equal(back.meta.schedule_samples, 42);

@@ -41,7 +41,28 @@ TEST(test_posts)
     assert_true(post.planned_ms >= 1);
     assert_int_equal(post.model.parameters, 40 * 16 + 8 * 16 + 12 * 16 * 16 + 13 * 16 + 2 * 16);
     assert_true(board_heartbeat_ms(r.board, 0) > 0);
+    assert_int_equal(post.trained_tokens, 0); /* as the board was before */
     rig_close(&r);
+}
+
+/* With conversations, the tokens that count in the loss are counted across restarts. */
+TEST(test_trained_tokens)
+{
+    struct rig r;
+    for (int64_t steps = 3; steps <= 5; steps += 2) {
+        open_rig(&r, "trained", steps);
+        r.config.chat = (const struct chat *)&r; /* not read without SAMPLE_EVERY */
+        assert_int_equal(trainer_run(&r.config), ST_OK);
+        assert_int_equal(rig_last(&r).trained_tokens, steps * 4 * 8); /* synthetic: all count */
+        assert_true(rig_last(&r).trained_share == 1);
+        char path[700];
+        struct ledger_audit a;
+        text_format(path, sizeof path, "%s/" LEDGER_NAME, r.dir);
+        assert_int_equal(ledger_audit(path, &a), ST_OK);
+        assert_int_equal(a.trained[LEDGER_OUTCOME_APPLIED], steps * 4 * 8);
+        ledger_audit_free(&a);
+        rig_close(&r);
+    }
 }
 
 /* On each rank, Muon's update takes at most the time of so many tokens. */

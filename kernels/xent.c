@@ -24,16 +24,27 @@ static double xent_slope(double logit, float cap)
     return cap > 0 ? 1 - logit / cap * (logit / cap) : 1;
 }
 
+/* xent_is_argmax — returns 1 if column `target` has the first of the largest of n logits. */
+static float xent_is_argmax(const float *row, int64_t n, int64_t target)
+{
+    bool is_argmax = true;
+    for (int64_t v = 0; v < n; v++)
+        is_argmax = is_argmax && (v < target ? row[v] < row[target] : row[v] <= row[target]);
+    return is_argmax ? 1 : 0;
+}
+
 void xent_plain(const struct cpu *cpu, const struct xent *a)
 {
     (void)cpu;
-    float *losses = a->losses.data;
+    float *losses = a->losses.data, *hits = a->hits.data;
     const int32_t *targets = a->targets.data;
     for (int64_t n = 0; n < a->n; n++) {
         float *row = (float *)a->logits.data + n * a->stride;
         bool ignored = targets[n] < 0;
         double lse = xent_log_sum_exp(row, a->v, 1);
         losses[n] = ignored ? 0 : (float)(lse - row[targets[n]]);
+        if (hits)
+            hits[n] = ignored ? 0 : xent_is_argmax(row, a->v, targets[n]);
         for (int64_t v = 0; v < a->v && a->want_grad; v++) {
             double hit = v == targets[n], slope = xent_slope(row[v], a->cap);
             row[v] = ignored ? 0 : (float)(a->scale * (exp(row[v] - lse) - hit) * slope);
@@ -87,6 +98,13 @@ void xent_join_plain(const struct cpu *cpu, const struct xent_join *a)
         bool ignored = targets[n] < 0;
         double hit, lse = xent_join_row(a, n, &hit);
         ((float *)a->losses.data)[n] = ignored ? 0 : (float)(lse - hit);
+        if (a->hits.data) {
+            int64_t own = ignored ? -1 : targets[n] - a->v_first;
+            bool leads = own >= 0 && own < a->v_n &&
+                         xent_leads((const float *)a->stats.data + 3 * n, a->shards,
+                                    a->stats_stride ? a->stats_stride : 3 * a->n, row[own]);
+            ((float *)a->hits.data)[n] = leads ? xent_is_argmax(row, a->v_n, own) : 0;
+        }
         for (int64_t v = 0; v < a->v_n && a->want_grad; v++) {
             double one = a->v_first + v == targets[n], slope = xent_slope(row[v], a->cap);
             row[v] = ignored ? 0 : (float)(a->scale * (exp(row[v] - lse) - one) * slope);

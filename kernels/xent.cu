@@ -229,13 +229,63 @@ __global__ void __launch_bounds__(THREADS, 2)
 
 static float inverse_of(float cap) { return cap > 0 ? 1 / cap : 0; }
 
+/* ---- the argmax of each row ---- */
+
+template <typename T> struct hits_args {
+    const T *logits;
+    const float *stats; /* NULL: the vocabulary is whole */
+    float *hits;
+    const int32_t *targets;
+    int64_t stride, stats_stride;
+    int v_first, v_n, shards;
+};
+
+/* A block processes a row of logits that were only read. */
+template <typename T>
+__global__ void __launch_bounds__(THREADS) xent_hits_row(struct hits_args<T> a)
+{
+    const T *row = a.logits + blockIdx.x * a.stride;
+    int target = a.targets[blockIdx.x], own = target - a.v_first;
+    bool is_own = target >= 0 && own >= 0 && own < a.v_n, is_less = false;
+    if (is_own) {
+        const float hit = to_float(row[own]);
+        is_less = !(hit == hit) || (a.stats && !xent_leads(a.stats + 3 * (int64_t)blockIdx.x,
+                                                           a.shards, a.stats_stride, hit));
+        each_of_row<T>(cut_of(row, a.v_n), [&](int i, auto w) {
+            constexpr int W = decltype(w)::value;
+            float x[W];
+            load_n(x, row + i);
+#pragma unroll
+            for (int j = 0; j < W; j++)
+                is_less = is_less || x[j] > hit || (x[j] == hit && i + j < own);
+        });
+    }
+    float less = block_max(is_less ? 1.0f : 0.0f);
+    if (threadIdx.x == 0)
+        a.hits[blockIdx.x] = is_own && less < 0.5f ? 1 : 0;
+}
+
+static int launch_hits(const struct cuda *cuda, const struct xent_join *a)
+{
+    return cuda_floats(a->logits.dtype, [&](auto t) {
+        using T = decltype(t);
+        struct hits_args<T> args = {
+            (const T *)a->logits.data, (const float *)a->stats.data, (float *)a->hits.data,
+                (const int32_t *)a->targets.data, a->stride,
+                a->stats_stride ? a->stats_stride : 3 * a->n, (int)a->v_first, (int)a->v_n,
+                (int)a->shards
+        };
+        return cuda_launch(xent_hits_row<T>, (unsigned)a->n, THREADS, 0, cuda->stream, args);
+    });
+}
+
 extern "C" int xent_cuda(const struct cuda *cuda, const struct xent *a)
 {
     if (a->n == 0)
         return 0;
     if (a->n > INT32_MAX || a->v > INT32_MAX - THREADS * 8)
         return CUDA_REFUSAL_SHAPE;
-    return cuda_floats(a->logits.dtype, [&](auto t) {
+    CUDA_TRY(cuda_floats(a->logits.dtype, [&](auto t) {
         using T = decltype(t);
         T *logits = (T *)a->logits.data;
         float *losses = (float *)a->losses.data;
@@ -248,7 +298,11 @@ extern "C" int xent_cuda(const struct cuda *cuda, const struct xent *a)
         return cuda_launch(xent_row<T>, (unsigned)a->n, THREADS, 0, cuda->stream, logits, losses,
                            targets, (int)a->v, a->stride, a->scale, cuda->scalars,
                            inverse_of(a->cap), a->want_grad);
-    });
+    }));
+    struct xent_join whole = {};
+    whole.logits = a->logits, whole.targets = a->targets, whole.hits = a->hits;
+    whole.n = a->n, whole.v_n = a->v, whole.stride = a->stride;
+    return a->hits.data ? launch_hits(cuda, &whole) : 0;
 }
 
 /* ---- a vocabulary in shards ---- */
@@ -370,7 +424,7 @@ extern "C" int xent_join_cuda(const struct cuda *cuda, const struct xent_join *a
         return 0;
     if (a->n > INT32_MAX || a->v_first + a->v_n > INT32_MAX - THREADS * 8 || a->shards > INT32_MAX)
         return CUDA_REFUSAL_SHAPE;
-    return cuda_floats(a->logits.dtype, [&](auto t) {
+    CUDA_TRY(cuda_floats(a->logits.dtype, [&](auto t) {
         using T = decltype(t);
         struct shard_args<T> args = {
             (T *)a->logits.data, (float *)a->losses.data, (float *)a->stats.data,
@@ -380,7 +434,8 @@ extern "C" int xent_join_cuda(const struct cuda *cuda, const struct xent_join *a
         };
         return cuda_launch(xent_join_row<T>, (unsigned)a->n, THREADS, 0, cuda->stream, args,
                            a->want_grad);
-    });
+    }));
+    return a->hits.data ? launch_hits(cuda, a) : 0;
 }
 
 /* ---- the two ends of an answer ---- */

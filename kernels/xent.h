@@ -4,12 +4,20 @@
 #define CONVOY_KERNELS_XENT_H
 #include "kernels/tensor.h"
 
+#ifdef __CUDACC__
+#define XENT_INLINE __host__ __device__ static inline
+#else
+#define XENT_INLINE static inline
+#endif
+
 /* xent — a row of logits against one target.
  *   loss[n] = log Σ_v exp(logit[n,v]) - logit[n,target[n]]
  *   dlogit[n,v] = scale·(softmax[n,v] - [v == target[n]])
  *   With cap > 0, if softcap made the logits, the gradient is for the input of softcap:
  *   dlogit[n,v] is multiplied by 1 - (logit[n,v]/cap)².
  * out  losses (N) f32  0 where target < 0: that row is ignored, and its gradient is 0 too
+ *      hits (N) f32, or NULL  1 if the target is the argmax of its row (the first of equal logits),
+ *      else 0; 0 where target < 0. Only without want_grad
  * i/o  logits (N,V)  row stride `stride` ≥ V; replaced by dlogits when want_grad; the padding V …
  *      stride-1 is not touched
  * in   targets (N) i32  < V · cap  0: none
@@ -21,6 +29,7 @@ struct xent {
     float scale;
     bool want_grad;
     float cap;
+    struct tensor hits;
 };
 
 /* qa_xent — start and end of an answer span: two softmaxes over the T positions of each sample.
@@ -54,7 +63,10 @@ struct xent_shard {
  *   dlogit[n,v] = scale·(softmax[n,v] - [v_first + v == target[n]])   for the own columns; with
  *   cap as in xent
  * out  losses (N) f32  the same bits for each shard; 0 where target < 0
- * i/o  logits (N,v_n)  as in xent_shard; replaced by dlogits when want_grad, else not read
+ *      hits (N) f32, or NULL  as in xent if the target's column is in this shard, else 0, so the
+ *      sum over the shards is xent's
+ * i/o  logits (N,v_n)  as in xent_shard; replaced by dlogits when want_grad; without it only read
+ *      for hits
  * in   stats (shards,N,3) f32  from xent_shard, all shards in one order; shards are `stats_stride`
  *      elements apart, 0: 3·N
  *      targets (N) i32
@@ -67,5 +79,20 @@ struct xent_join {
     float scale;
     bool want_grad;
     float cap;
+    struct tensor hits;
 };
+
+/* xent_leads — returns true if the logit `hit` of a row's target is larger than all logits of the
+ * shards before the target's shard, and not smaller than those of the shards after it. stats: the
+ * row's numbers of shard 0; those of the next shard are `step` elements further. */
+XENT_INLINE bool xent_leads(const float *stats, int64_t shards, int64_t step, float hit)
+{
+    bool is_after = false, leads = true;
+    for (int64_t i = 0; i < shards; i++, stats += step) {
+        const bool is_own = stats[2] == hit;
+        leads = leads && (is_own || (is_after ? stats[0] <= hit : stats[0] < hit));
+        is_after = is_after || is_own;
+    }
+    return leads;
+}
 #endif

@@ -155,6 +155,15 @@ static void grad_capped(float *row, int64_t n, double lse, float scale, float ca
     }
 }
 
+/* is_argmax — returns 1 if column `target` has the first of the largest of n logits. */
+static float is_argmax(const float *row, int64_t n, int64_t target)
+{
+    return block_max(row, target) < row[target] &&
+                   block_max(row + target, n - target) <= row[target]
+               ? 1
+               : 0;
+}
+
 struct xent_work {
     const struct cpu *cpu;
     const void *a;
@@ -178,6 +187,8 @@ static void xent_row(void *arg, int n, int thread_i)
     float *maxima = (float *)(void *)work->cpu->scratch[thread_i];
     float *row = (float *)a->logits.data + n * a->stride;
     int32_t target = ((const int32_t *)a->targets.data)[n];
+    if (a->hits.data)
+        ((float *)a->hits.data)[n] = target < 0 ? 0 : is_argmax(row, a->v, target);
     ((float *)a->losses.data)[n] =
         a->cap > 0 && a->want_grad ? row_capped(a, row, target)
                                    : row_xent(row, a->v, target, a->scale, a->want_grad, maxima);
@@ -250,6 +261,12 @@ static void xent_join_row(void *arg, int n, int thread_i)
     int64_t own = target - a->v_first;
     double hit, lse = target < 0 ? 0 : join_log(a, n, &hit);
     *loss = target < 0 ? 0 : (float)(lse - hit);
+    if (a->hits.data) {
+        bool leads = target >= 0 && own >= 0 && own < a->v_n &&
+                     xent_leads((const float *)a->stats.data + 3 * (int64_t)n, a->shards,
+                                a->stats_stride ? a->stats_stride : 3 * a->n, row[own]);
+        ((float *)a->hits.data)[n] = leads ? is_argmax(row, a->v_n, own) : 0;
+    }
     if (!a->want_grad)
         return;
     if (target < 0)

@@ -378,6 +378,8 @@ enum status dev_check_xent(const struct xent *a, bool accepts_halves)
     MIN(n, 0);
     MIN(v, 1);
     MIN(stride, a->v);
+    MAY(hits, F32);
+    THAT(!a->hits.data || !a->want_grad);
     THAT(a->cap >= 0 && a->cap < INFINITY);
     return check_product(op, a->n, a->stride);
 }
@@ -403,6 +405,8 @@ enum status dev_check_xent_join(const struct xent_join *a, bool accepts_halves)
     TRY(check_size(op, "shards", a->shards, 1, INT32_MAX));
     TRY(check_product(op, a->n, 3));
     THAT(a->cap >= 0 && a->cap < INFINITY);
+    MAY(hits, F32);
+    THAT(!a->hits.data || !a->want_grad);
     THAT(a->stats_stride == 0 || a->stats_stride >= 3 * a->n);
     return check_product(op, a->shards, a->stats_stride ? a->stats_stride : 3 * a->n);
 }

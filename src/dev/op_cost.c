@@ -195,8 +195,8 @@ static struct op_cost cost_xent(const struct xent *a)
 {
     int64_t logits = bytes_of(a->logits, a->n * a->v);
     return (struct op_cost){.bytes_read = logits + bytes_of(a->targets, a->n),
-                            .bytes_written =
-                                bytes_of(a->losses, a->n) + (a->want_grad ? logits : 0)};
+                            .bytes_written = bytes_of(a->losses, a->n) + bytes_of(a->hits, a->n) +
+                                             (a->want_grad ? logits : 0)};
 }
 
 static struct op_cost cost_qa_xent(const struct qa_xent *a)
@@ -216,10 +216,11 @@ static struct op_cost cost_xent_shard(const struct xent_shard *a)
 
 static struct op_cost cost_xent_join(const struct xent_join *a)
 {
-    int64_t logits = a->want_grad ? bytes_of(a->logits, a->n * a->v_n) : 0;
-    return (struct op_cost){.bytes_read = logits + bytes_of(a->stats, 3 * a->shards * a->n) +
-                                          bytes_of(a->targets, a->n),
-                            .bytes_written = bytes_of(a->losses, a->n) + logits};
+    int64_t all = bytes_of(a->logits, a->n * a->v_n), logits = a->want_grad ? all : 0;
+    return (struct op_cost){
+        .bytes_read = (a->hits.data ? all : logits) + bytes_of(a->stats, 3 * a->shards * a->n) +
+                      bytes_of(a->targets, a->n),
+        .bytes_written = bytes_of(a->losses, a->n) + bytes_of(a->hits, a->n) + logits};
 }
 
 static struct op_cost cost_branch_add(const struct branch_add *a)

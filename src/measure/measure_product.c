@@ -97,8 +97,14 @@ static enum status run_head(struct measure_args *t, const struct measure_product
     const enum matmul_layout layout = MATMUL_LAYOUT_OI; /* layout of a token embedding */
     const struct matmul_fwd fwd = {
         .y = y, .x = x, .w = w, .n = n, .in = in, .out = o, .y_stride = stride, .layout = layout};
-    const struct xent xent = {y,    losses, {t->memory->zeros, DTYPE_I32}, n, o, stride, 1e-3f,
-                              true, 0};
+    const struct xent xent = {.logits = y,
+                              .losses = losses,
+                              .targets = {t->memory->zeros, DTYPE_I32},
+                              .n = n,
+                              .v = o,
+                              .stride = stride,
+                              .scale = 1e-3f,
+                              .want_grad = true};
     const struct matmul_bwd_x bwd_x = {.dx = x,
                                        .dy = y,
                                        .w = w,

@@ -271,6 +271,12 @@ struct pass {
      * of own positions, the others of whole samples. Without data, first_key and mask hide no
      * key. */
     struct tensor tokens, targets, first_key, mask, starts, ends;
+    /* (B,T) i32, of own positions: rows of the learned positions. NULL: they count from the first
+     * token of the sample */
+    struct tensor positions;
+    /* language model, without want_grad: 1 for each target that is the argmax, else 0; ranks that
+     * share the vocabulary have it for targets of own columns. NULL: not wanted */
+    struct tensor hits;
     /* LM with tied weights: memory for the token embedding's gradient; data NULL: in `grads`.
      * lacks_token_grad: embed_bwd omits it, because another shard of the model adds it. */
     struct tensor token_grad;

@@ -273,7 +273,7 @@ static void lay_between(struct measure_args *t, const struct between_run *r, str
         .gelu = {.y = act, .x = up, .n = n * f},
         .swiglu_fwd = {.y = act, .gu = up, .n = n, .f = f},
         .swiglu_bwd = {.dgu = up, .dy = act, .gu = up, .n = n, .f = f},
-        .xent = {logits, losses, targets, n, v, v, 1e-3f, true, 0},
+        .xent = {logits, losses, targets, n, v, v, 1e-3f, true, 0, {0}},
         .sumsq = {.out = sum, .x = grads, .n = n * f}};
 }
 

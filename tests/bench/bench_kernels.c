@@ -251,7 +251,7 @@ static void bench_vocabulary(void)
     targets.dtype = DTYPE_I32;
     for (int64_t i = 0; i < N; i++)
         ((int32_t *)targets.data)[i] = (int32_t)(rand_u32(1, 2, (uint64_t)i) % V);
-    struct xent a = {logits, losses, targets, N, V, V_STRIDE, 1e-3f, true, 0};
+    struct xent a = {logits, losses, targets, N, V, V_STRIDE, 1e-3f, true, 0, {0}};
     struct embed_fwd f = {
         .x = x, .tokens = targets, .wte = wte, .wpe = wpe, .n = N, .t = N, .c = C};
     struct embed_bwd g = {.dwte = wte,

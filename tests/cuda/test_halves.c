@@ -175,8 +175,14 @@ static void embed(struct set *s, enum dtype t, int64_t n, int64_t c)
     struct pair *x = add(s, t, n * c, 1), *wte = add(s, t, V * c, 1), *wpe = add(s, t, n * c, 1);
     struct pair *dwte = add(s, DTYPE_F32, V * c, 1), *dwpe = add(s, DTYPE_F32, n * c, 1),
                 *dx = add(s, t, n * c, 1);
-    struct embed_fwd f = {x->half, kt_i32(tokens),    wte->half, wpe->half, n, n / 2,
-                          c,       kt_dropout(0.25f), 0,         0};
+    struct embed_fwd f = {.x = x->half,
+                          .tokens = kt_i32(tokens),
+                          .wte = wte->half,
+                          .wpe = wpe->half,
+                          .n = n,
+                          .t = n / 2,
+                          .c = c,
+                          .dropout = kt_dropout(0.25f)};
     struct embed_bwd b = {dwte->half, dwpe->half, dx->half, kt_i32(tokens),    n, n / 2, c,
                           V,          n,          false,    kt_dropout(0.25f), 0, 0};
     ran(embed_fwd_cuda(&cuda, &f));
@@ -257,7 +263,7 @@ static void capped(struct set *s, enum dtype t, int64_t n, int64_t v)
     struct pair *x = add(s, t, n * (v + 3), 3), *z = add(s, t, n * (v + 3), 1.5f),
                 *l = add(s, DTYPE_F32, n, 1);
     struct softcap cap = {x->half, n, v, v + 3, 2};
-    struct xent xent = {z->half, l->half, kt_i32(targets), n, v, v + 3, 0.5f, true, 2};
+    struct xent xent = {z->half, l->half, kt_i32(targets), n, v, v + 3, 0.5f, true, 2, {0}};
     ran(softcap_cuda(&cuda, &cap));
     ran(xent_cuda(&cuda, &xent));
     cap.x = truth(x), xent.logits = truth(z), xent.losses = truth(l);
@@ -276,11 +282,12 @@ static void losses(struct set *s, enum dtype t, int64_t n, int64_t v)
     struct pair *x = add(s, t, n * (v + 3), 3), *l = add(s, DTYPE_F32, n, 1),
                 *qx = add(s, t, n * v * 2, 3);
     struct pair *ql = add(s, DTYPE_F32, 2 * n, 1), *qd = add(s, t, n * v * 2, 1);
-    ran(xent_cuda(&cuda,
-                  &(struct xent){x->half, l->half, kt_i32(targets), n, v, v + 3, 0.5f, true, 0}));
+    ran(xent_cuda(
+        &cuda, &(struct xent){x->half, l->half, kt_i32(targets), n, v, v + 3, 0.5f, true, 0, {0}}));
     ran(qa_xent_cuda(&cuda, &(struct qa_xent){ql->half, qd->half, qx->half, kt_i32(targets),
                                               kt_i32(targets), n, v, 1, 2}));
-    PLAIN(xent, &(struct xent){truth(x), truth(l), kt_i32(targets), n, v, v + 3, 0.5f, true, 0});
+    PLAIN(xent,
+          &(struct xent){truth(x), truth(l), kt_i32(targets), n, v, v + 3, 0.5f, true, 0, {0}});
     PLAIN(qa_xent, &(struct qa_xent){truth(ql), truth(qd), truth(qx), kt_i32(targets),
                                      kt_i32(targets), n, v, 1, 2});
     near("xent dlogits", x, limit_of(t));
@@ -320,6 +327,73 @@ static void losses_of_shards(struct set *s, enum dtype t, int64_t n, int64_t v)
     near("xent_shard stats", stats, 1e-11);
     near("xent_join dlogits", x, limit_of(t));
     near("xent_join losses", l, 1e-11);
+    done(s);
+}
+
+/* Rows whose largest logit, 2, is in several columns, among them the target (even rows, where it is
+ * the first) or a column before it. Whole, and in two shards that end at each column. */
+static void hits_of_rows(struct set *s, enum dtype t, int64_t n, int64_t v)
+{
+    struct cuda cuda = emulated_cuda();
+    int32_t targets[8];
+    struct pair *x = add(s, t, n * v, 1), *l = add(s, DTYPE_F32, n, 1),
+                *hits = add(s, DTYPE_F32, n, 1), *stats = add(s, DTYPE_F32, 6 * n, 1);
+    const size_t bytes = dtype_bytes(t);
+    for (int64_t row = 0; row < n; row++) {
+        targets[row] = row == 5 ? -1 : (int32_t)(row * 3 % v);
+        for (int64_t i = 0; i < v; i++) {
+            const bool is_top = i >= targets[row] || (row % 2 && i + 1 == targets[row]);
+            const float value = is_top ? 2 : -1;
+            if (t == DTYPE_F32)
+                ((float *)x->half.data)[row * v + i] = value;
+            else
+                ((uint16_t *)x->half.data)[row * v + i] = to_bits(t, value);
+        }
+    }
+    for (int64_t cut = 0; cut < v; cut++) {
+        struct xent whole = {.logits = x->half,
+                             .losses = l->half,
+                             .targets = kt_i32(targets),
+                             .n = n,
+                             .v = v,
+                             .stride = v,
+                             .hits = hits->half};
+        float sum[8] = {0};
+        if (cut == 0)
+            ran(xent_cuda(&cuda, &whole));
+        for (int i = 0; i < 2 && cut > 0; i++)
+            ran(xent_shard_cuda(
+                &cuda, &(struct xent_shard){tensor_at(stats->half, 3 * n * i),
+                                            {(char *)x->half.data + (size_t)(i * cut) * bytes, t},
+                                            kt_i32(targets),
+                                            n,
+                                            i * cut,
+                                            i ? v - cut : cut,
+                                            v}));
+        for (int i = 0; i < 2; i++) {
+            if (cut > 0)
+                ran(xent_join_cuda(
+                    &cuda, &(struct xent_join){
+                               .logits = {(char *)x->half.data + (size_t)(i * cut) * bytes, t},
+                               .losses = l->half,
+                               .stats = stats->half,
+                               .targets = kt_i32(targets),
+                               .n = n,
+                               .v_first = i * cut,
+                               .v_n = i ? v - cut : cut,
+                               .stride = v,
+                               .shards = 2,
+                               .hits = hits->half}));
+            for (int64_t row = 0; row < n && (cut > 0 || i == 0); row++)
+                sum[row] += ((float *)hits->half.data)[row];
+        }
+        for (int64_t row = 0; row < n; row++) {
+            const bool is_hit = targets[row] == 0 || (targets[row] > 0 && row % 2 == 0);
+            if (sum[row] != (is_hit ? 1 : 0))
+                fail_msg("dtype %d, cut %lld, row %lld: hits %g", t, (long long)cut, (long long)row,
+                         (double)sum[row]);
+        }
+    }
     done(s);
 }
 
@@ -376,6 +450,7 @@ TEST(all_match_plain)
             losses(&s, (enum dtype)t, 5, 5003);
             losses_of_shards(&s, (enum dtype)t, 8, 1000);
             losses_of_shards(&s, (enum dtype)t, 5, 5003);
+            hits_of_rows(&s, (enum dtype)t, 8, 37);
             branches(&s, (enum dtype)t, 7, 48);
             branches(&s, (enum dtype)t, 9, 33);
         }

@@ -138,7 +138,7 @@ TEST(resumes_under_another_shard_and_precision)
 struct beside {
     struct trial trial;
     float logits[47];
-    double loss;
+    struct step_evaluation eval;
 };
 
 /* A step's end may still be on its way when a text is shown, and the loss of other samples asked
@@ -149,7 +149,7 @@ static enum status look_beside(struct ranks_one *one, struct beside *b, struct s
     static const int32_t tokens[] = {3, 41, 7};
     TRY(trial_steps(one, &b->trial, step, batch));
     TRY(step_logits(step, tokens, 3, b->logits));
-    TRY(step_eval(step, feed, 3, NULL, NULL, &b->loss));
+    TRY(step_eval(step, feed, 3, NULL, NULL, &b->eval));
     b->trial.first_step++;
     return trial_steps(one, &b->trial, step, batch);
 }

@@ -42,8 +42,8 @@ static void rows_free(struct rows *r)
 static int xent_of(const struct rows *r, size_t shared_bytes)
 {
     struct cuda cuda = {.sm_count = 4, .shared_bytes = shared_bytes};
-    struct xent a = {r->logits, r->losses, kt_i32(r->targets), r->n, r->v, r->stride, 0.5f,
-                     true,      0};
+    struct xent a = {r->logits, r->losses, kt_i32(r->targets), r->n, r->v, r->stride, 0.5f, true,
+                     0,         {0}};
     return xent_cuda(&cuda, &a);
 }
 

@@ -60,10 +60,18 @@ fi
 run $chat DATA=messages.jsonl:0.7,turns.jsonl:0.3 STEPS=2 LOG_LEVEL=info
 ok "a mixture counts all its conversations" says "(mixture of 2): 180 conversations, 0 cut"
 
-# 3. The loss does not depend on the mesh, nor on the division into micro-batches.
+# 3. The loss does not depend on the mesh, nor on the division into micro-batches; nor do the counts of trained tokens and the accuracy.
+counts() { jq -c 'select(.trained_tokens).trained_tokens' "$1" | tr '\n' ' '; }
+accuracy() { jq -c 'select(.val_accuracy).val_accuracy' "$1"; }
+held="VAL_DATA=prompt.jsonl EVAL_EVERY=20"
+run $chat DATA=messages.jsonl STEPS=20 $held METRICS_FILE=held.jsonl CHECKPOINT_DIR=held
+accuracy=$(accuracy held.jsonl) counts=$(counts held.jsonl)
+ok "each step has trained tokens" test "$(wc -w <<<"$counts")" = 20
+ok "the accuracy of held-out answers is neither none nor all" holds held.jsonl '.[-1].val_accuracy | . > 0.05 and . < 0.95'
 for mesh in "N_GPU_EACH_NODE=2" "N_GPU_EACH_NODE=2 TP=2" "N_GPU_EACH_NODE=2 PP=2" "N_GPU_EACH_NODE=2 CP=2" \
     "N_GPU_EACH_NODE=2 SHARD=full RECOMPUTE=attention" "BATCH_SIZE=1" "BATCH_SIZE=8"; do
-    losses_near first.jsonl 1e-5 "$mesh: losses within 1e-5 of one worker's" $chat DATA=messages.jsonl STEPS=20 $mesh
+    losses_near first.jsonl 1e-5 "$mesh: losses within 1e-5 of one worker's" $chat DATA=messages.jsonl STEPS=20 $mesh $held
+    ok "$mesh: the same trained tokens and accuracy" is "$(counts near.jsonl) $(accuracy near.jsonl)" "$counts $accuracy"
 done
 for ranks in 1 2 4; do
     run $chat DATA=messages.jsonl STEPS=10 EXACT=layout VIRTUAL_SHARDS=4 N_GPU_EACH_NODE=$ranks METRICS_FILE=exact$ranks.out
@@ -72,6 +80,24 @@ ok "EXACT=layout counts the same" is "$(counts exact4.out)" "$(counts held.jsonl
 run $chat DATA=messages.jsonl STEPS=20 $held N_GPU_EACH_NODE=2 LOCAL_STEPS=5 METRICS_FILE=local.out
 ok "LOCAL_STEPS counts the same" is "$(counts local.out)" "$counts"
 ok "EXACT=layout: 1, 2 and 4 workers have the same bits" is "$(losses exact2.out) $(losses exact4.out)" "$(losses exact1.out) $(losses exact1.out)"
+# The sum over the data: GLOBAL_BATCH=120 is one epoch, whose tokens `tokenize` counts one conversation at a time.
+want=$("$convoy" tokenize DATA=messages.jsonl CHAT_TEMPLATE=zephyr SHOW=120 2>err | perl -ne '$n += $1 if /^-- conversation \d+: \d+ tokens, (\d+) trained/; END { print $n }')
+run $chat DATA=messages.jsonl GLOBAL_BATCH=120 STEPS=1 CHECKPOINT_DIR=epoch METRICS_FILE=epoch.out
+ok "one epoch trains the tokens of all answers" is "$(counts epoch.out)" "$want "
+verify() { rc=0; "$convoy" verify "$@" >out 2>err || rc=$?; }
+verify held JSON=1
+ok "verify adds up the ledger's tokens" is "$rc $(jq .trained_tokens out)" "0 ${counts##*[0-9] }$(jq -s 'map(.trained_tokens // empty) | last' held.jsonl)"
+verify held
+ok "verify shows them" shows '^trained +[0-9]+ tokens, in the applied steps$'
+cp -r held forged # one number is changed
+perl -ni -e 's/"trained":(\d+)/q("trained":) . ($1 + 1)/e if $. == 5; print' forged/ledger.jsonl
+verify forged
+ok "a changed line is found" is "$rc $(grep -c 'was changed' err)" "65 1"
+
+run $chat DATA=turns.jsonl STEPS=20 CHECKPOINT_DIR=other
+cp other/ledger.jsonl forged
+verify forged
+ok "other numbers of trained tokens than the checkpoint's are found" is "$rc $(grep -c 'trained tokens, but the checkpoint of step 20 has' err)" "1 1"
 
 # 4. Packed conversations do not know each other, and give the loss of single ones.
 run $chat DATA=messages.jsonl GLOBAL_BATCH=120 BATCH_SIZE=8 STEPS=1 SHUFFLE=0 METRICS_FILE=single.out
@@ -98,6 +124,11 @@ ok "resumed with another LOSS_ON: it is named" says "LOSS_ON was assistant, is l
 loss_of() { "$convoy" eval CHECKPOINT_DIR=one SEQ_LEN=64 JSON=1 "$@" 2>err | jq .loss; }
 answers=$(loss_of TASK=chat CHAT_TEMPLATE=zephyr VAL_DATA=messages.jsonl) all=$(loss_of TASK=chat CHAT_TEMPLATE=zephyr LOSS_ON=all VAL_DATA=messages.jsonl)
 ok "eval: the loss of answers, below that of all tokens" test "$(jq -n "$answers < $all")" = true
+"$convoy" eval CHECKPOINT_DIR=held SEQ_LEN=64 BATCH_SIZE=2 VAL_DATA=prompt.jsonl TASK=chat JSON=1 >out 2>err
+ok "eval: the accuracy of the run, and the answers' tokens" is "$(jq -c '[.accuracy, .tokens]' out)" "[$accuracy,$("$convoy" tokenize DATA=prompt.jsonl CHAT_TEMPLATE=zephyr SHOW=120 2>err |
+    perl -ne '$n += $1 if /, (\d+) trained/; END { print $n }')]"
+"$convoy" eval CHECKPOINT_DIR=held SEQ_LEN=64 VAL_DATA=turns.jsonl TASK=chat >out 2>err
+ok "eval shows it" shows '^loss [0-9.]+  perplexity [0-9.e+]+  accuracy [0-9.]+%  tokens '
 
 # 6. A node without data has node 0's conversations.
 mkdir a b
@@ -122,7 +153,26 @@ ok "TOKENS limits an answer" is "$(talk PROMPT=ping TOKENS=1)" "p"
 talk PROMPT=ping CHAT_TEMPLATE=auto >out
 ok "chat without a template" is "$? $(grep -cF 'has no chat_template; set CHAT_TEMPLATE' err)" "78 1"
 
-# 8. What does not fit is refused.
+run $chat DATA=two.jsonl STEPS=151 BATCH_SIZE=1 GLOBAL_BATCH=1 CHECKPOINT_DIR=two SAMPLE_EVERY=151 PROMPT=ping TEMPERATURE=0
+ok "SAMPLE_EVERY shows an answer, to the end of its turn" shows 'sample "ping\\npong one two"$'
+ok "the run ends with how to talk to the model" shows "to talk: .* chat CHECKPOINT_DIR='two'"
+made=$(grep -rl --include='*.bin' . "${XDG_CACHE_HOME:-$PWD/cache}" 2>/dev/null | head -n 1)
+"$convoy" train $quiet $model DATA="$made" STEPS=1 >out 2>err
+ok "a cached file of conversations is not text" is "$? $(grep -c 'the file was made for TASK=chat' err)" "78 1"
+
+# 8. The status page's numbers.
+port=$(free_port)
+begin_served $chat DATA=messages.jsonl STEPS=100000000 VAL_DATA=prompt.jsonl EVAL_EVERY=5
+wait_for 60 status_has '.val_accuracy > 0 and .trained_tokens > 0'
+ok "/status has the trained tokens, their share and the accuracy" holds status.json '.[0] | .trained_tokens < .tokens and .trained_share > 0 and .trained_share < 0.5 and .val_accuracy > 0'
+get /metrics >metrics
+for name in trained_tokens_total trained_tokens_ratio validation_accuracy_ratio; do
+    ok "/metrics has $name" grep -q "^convoy_$name [0-9]" metrics
+done
+kill -TERM "$pid"
+finish
+
+# 9. What does not fit is refused.
 refused() { # NAME CODE TEXT SETTING…
     run $chat STEPS=5 "${@:4}"
     ok "$1" is "$? $(grep -cF -- "$3" err)" "$2 1"

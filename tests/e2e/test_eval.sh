@@ -16,7 +16,7 @@ try "a run to measure" 0 -- train $text VAL_DATA=val.txt STEPS=20 CHECKPOINT_DIR
 
 try "a line for people: exit 0" 0 -- eval CHECKPOINT_DIR=ck VAL_DATA=val.txt BATCH_SIZE=4
 ok "one line" is "$(wc -l <out)" 1
-ok "with loss and perplexity" shows '^loss [0-9.]+  perplexity [0-9.]+  tokens 800 in 25 samples of 32  model gpt2-nano step 20  data val.txt'
+ok "with loss and perplexity" shows '^loss [0-9.]+  perplexity [0-9.]+  accuracy [0-9.]+%  tokens 800 in 25 samples of 32  model gpt2-nano step 20  data val.txt'
 cp out first
 measure CHECKPOINT_DIR=ck VAL_DATA=val.txt BATCH_SIZE=4
 ok "the same again" cmp -s out first
@@ -24,7 +24,7 @@ try "OMP_NUM_THREADS is no setting: 64" 64 -- eval CHECKPOINT_DIR=ck VAL_DATA=va
 OMP_NUM_THREADS=1 measure CHECKPOINT_DIR=ck VAL_DATA=val.txt BATCH_SIZE=4
 ok "the same with one thread" cmp -s out first
 try "JSON: exit 0" 0 -- eval CHECKPOINT_DIR=ck VAL_DATA=val.txt BATCH_SIZE=4 JSON=1
-ok "keys" is "$(jq -c keys_unsorted out)" '["task","model","step","data","seq_len","samples","tokens","loss","perplexity"]'
+ok "keys" is "$(jq -c keys_unsorted out)" '["task","model","step","data","seq_len","samples","tokens","loss","perplexity","accuracy"]'
 ok "the last val_loss of the run, bit for bit" is "$(jq .loss out)" "$(jq -s '.[-1].val_loss' m.jsonl)"
 ok "perplexity is its exponential" holds out '.[0] | (.perplexity / (.loss | exp) - 1 | fabs) < 1e-12'
 measure CHECKPOINT_DIR=ck/step-00000010 VAL_DATA=val.txt BATCH_SIZE=4 JSON=1

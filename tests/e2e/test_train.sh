@@ -40,7 +40,7 @@ tail -c 3000 /usr/share/common-licenses/Apache-2.0 >val.txt
 text="MODEL=gpt2-nano LAYERS=1 HEADS=2 EMBED=16 CONTEXT=32 BATCH_SIZE=4 SEQ_LEN=32 LR=1e-2 DATA=train.txt"
 try "text with held-out text: exit 0" 0 -- train $text VAL_DATA=val.txt EVAL_EVERY=10 STEPS=25 METRICS_FILE=text.jsonl
 ok "val_loss at 10, 20 and at the end" is "$(jq -c 'select(.val_loss)|.step' text.jsonl | tr '\n' ' ')" "10 20 25 "
-ok "val_loss on the console" shows '^step 25/25  val_loss [0-9.]+$'
+ok "val_loss on the console" shows '^step 25/25  val_loss [0-9.]+  accuracy [0-9.]+%$'
 ok "val_loss in the summary" shows 'held-out loss [0-9.]+$'
 ok "shards of the text are cached" [ -n "$(find cache -type f 2>/dev/null)" ]
 run $text EPOCHS=1 BATCH_SIZE=64 METRICS_FILE=epoch.jsonl

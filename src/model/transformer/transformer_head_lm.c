@@ -91,7 +91,8 @@ static enum status join_losses(const struct pass *p, const struct chunk *c, stru
                              .stats_stride = stride,
                              .scale = all.scale,
                              .want_grad = all.want_grad,
-                             .cap = all.cap};
+                             .cap = all.cap,
+                             .hits = all.hits};
     TRY(p->op->xent_shard(p->stream, &own));
     /* The size of the exchange depends only on the pass: a short chunk ends with zeros. */
     if (3 * c->n < stride)
@@ -153,7 +154,8 @@ enum status transformer_head_lm_run(const struct pass *p)
                                   .stride = a->logits_stride,
                                   .scale = p->scale,
                                   .want_grad = p->want_grad,
-                                  .cap = (float)p->dims->features.logit_cap};
+                                  .cap = (float)p->dims->features.logit_cap,
+                                  .hits = tensor_at(p->hits, chunk.first)};
         TRY(own_vocab(p) < xent.v ? join_losses(p, &chunk, xent) : p->op->xent(p->stream, &xent));
         TRY(p->want_grad ? chunk_bwd(p, &chunk) : ST_OK);
     }

@@ -1,8 +1,10 @@
 /* eval — `convoy eval`: measures the quality of a trained model on VAL_DATA, and prints it as one
  * line or JSON=1.
  *
- *   language model          the mean loss of every token of every whole window, as EVAL_EVERY
- *                           measures it during training, and its exponential, the perplexity
+ *   language model          the mean loss of every target of every whole window (TASK=chat: of the
+ *                           tokens of answers), as EVAL_EVERY measures it during training, its
+ *                           exponential, the perplexity, and the accuracy: the share of these
+ *                           targets that are the argmax of their logits
  *   multiple choice         (HellaSwag) the share of questions for which a language model finds the
  *                           right ending (struct choices)
  *   question answering      exact match and F1 (eval_qa.h), and with OUT the answers in the format
@@ -219,7 +221,7 @@ static enum status print_answer(const struct eval *e, struct text *line, cJSON *
 
 static enum status measure_loss(struct eval *e)
 {
-    double loss;
+    struct step_evaluation found;
     struct feed_config config;
     struct tokenizer *tokenizer;
     struct chat *chat = NULL;
@@ -240,7 +242,8 @@ static enum status measure_loss(struct eval *e)
     if (e->config.step.batch_samples > feed_samples(e->feed))
         e->config.step.batch_samples = feed_samples(e->feed);
     TRY(open_step(e));
-    TRY(step_eval(e->step, e->feed, feed_samples(e->feed), is_stopped, e, &loss));
+    TRY(step_eval(e->step, e->feed, feed_samples(e->feed), is_stopped, e, &found));
+    const double loss = found.loss;
     if (!isfinite(loss))
         return FAIL(ST_NOT_FINITE,
                     "the loss of %s on %s is %g: the weights are damaged; use others",
@@ -248,16 +251,19 @@ static enum status measure_loss(struct eval *e)
     struct text line = {0};
     char count[32];
     const int64_t samples = feed_samples(e->feed), each = e->config.step.seq_tokens;
-    text_add(&line, "loss %.4f  perplexity %.4g  tokens %s in %lld samples of %lld", loss,
-             exp(loss), text_format_count(count, sizeof count, (double)(samples * each)),
-             (long long)samples, (long long)each);
+    text_add(&line,
+             "loss %.4f  perplexity %.4g  accuracy %.2f%%  tokens %s in %lld samples of %lld", loss,
+             exp(loss), 100 * found.accuracy,
+             text_format_count(count, sizeof count, (double)found.targets), (long long)samples,
+             (long long)each);
     add_source(e, feed_name(e->feed), &line);
     cJSON *out = cJSON_CreateObject();
     add_model(e, out);
     json_add_i64(out, "samples", samples);
-    json_add_i64(out, "tokens", samples * each);
+    json_add_i64(out, "tokens", found.targets);
     add_exact(out, "loss", loss);
     add_exact(out, "perplexity", exp(loss));
+    add_exact(out, "accuracy", found.accuracy);
     return print_answer(e, &line, out);
 }
 

@@ -1,8 +1,10 @@
-/* step_eval — evaluation without training (step.h): the mean loss over many samples, and logits.
+/* step_eval — evaluation without training (step.h): mean loss and accuracy over many samples, and
+ * logits.
  *
  * Batches go to the data axis in turn, one round at a time, and every sum is added up over all
  * ranks. A rank without a batch in the last round still walks the units, because other ranks may
  * wait for its shards. */
+#include <math.h>
 #include <string.h>
 
 #include "base/assert.h"
@@ -10,12 +12,14 @@
 #include "train/step/pipe.h"
 
 /* Sums over all batches, before any scale is applied: they are divided once, at the end. */
-enum { SUM_LOSS, SUM_LOSS_END, SUM_TARGETS, SUM_STARTS, SUM_ENDS, SUM_N };
+enum { SUM_LOSS, SUM_LOSS_END, SUM_TARGETS, SUM_STARTS, SUM_ENDS, SUM_HITS, SUM_N };
 
-/* losses_of — Computes the losses of a batch's samples in losses_host. */
-static enum status losses_of(struct step *s, const struct batch *batch)
+/* losses_of — Computes the losses of a batch in losses_host; if wanted, also its hits. */
+static enum status losses_of(struct step *s, const struct batch *batch, bool wants_hits)
 {
     struct pass p = step_pass(s, batch->samples);
+    if (wants_hits)
+        p.hits = s->in.hits;
     TRY(step_copy_inputs(s, batch, 0, &p));
     TRY(step_forward(&s->core, &p));
     if (s->core.dims.shard.lacks_head) /* the last stage has the losses */
@@ -34,7 +38,7 @@ enum status step_eval_losses(struct step *s, const struct batch *batch, float *o
             "samples %lld seq_tokens %lld", (long long)batch->samples,
             (long long)batch->seq_tokens);
     TRY(batch_check(batch, s->core.config.dims.vocab));
-    TRY(losses_of(s, batch));
+    TRY(losses_of(s, batch, false));
     memcpy(out, s->losses_host, (size_t)(batch->samples * batch->seq_tokens) * sizeof *out);
     return comm_check(s->core.config.comm);
 }
@@ -72,7 +76,7 @@ static enum status one_round(struct step *s, const struct feed *feed, int64_t al
     batch_count(&s->batch, &counts);
     if (st == ST_OK) {
         const struct batch own = step_context_batch(&s->core, &s->batch, &s->own);
-        st = losses_of(s, &own);
+        st = losses_of(s, &own, true);
     }
     s->batch.samples = s->core.samples;
     TRY(st);
@@ -85,11 +89,19 @@ static enum status one_round(struct step *s, const struct feed *feed, int64_t al
         sums[SUM_STARTS] += (double)counts.starts;
         sums[SUM_ENDS] += (double)counts.ends;
     }
+    if (s->core.dims.shard.lacks_head || s->batch.task != FEED_TASK_LM)
+        return ST_OK;
+    /* Each rank of the last stage has the hits of its own positions and its own part of the
+     * vocabulary. */
+    TRY(dev_copy(s->core.stream, s->losses_host, s->in.hits.data,
+                 (size_t)losses_n * sizeof(float)));
+    TRY(dev_sync(s->core.stream));
+    sums[SUM_HITS] += batch_loss(FEED_TASK_LM, s->losses_host, losses_n, 1, 0);
     return ST_OK;
 }
 
 enum status step_eval(struct step *s, const struct feed *feed, int64_t samples,
-                      bool (*stop)(void *arg), void *arg, double *loss_out)
+                      bool (*stop)(void *arg), void *arg, struct step_evaluation *out)
 {
     double scale, scale_end, sums[SUM_N] = {0};
     int64_t per_round = s->core.config.batch_samples * step_local_feed_ranks(&s->core);
@@ -109,7 +121,10 @@ enum status step_eval(struct step *s, const struct feed *feed, int64_t samples,
                                   .starts = (int64_t)s->sums[SUM_STARTS],
                                   .ends = (int64_t)s->sums[SUM_ENDS]};
     batch_scales(step_task(&s->core), &counts, &scale, &scale_end);
-    *loss_out = s->sums[SUM_LOSS] * scale + s->sums[SUM_LOSS_END] * scale_end;
+    *out = (struct step_evaluation){
+        .loss = s->sums[SUM_LOSS] * scale + s->sums[SUM_LOSS_END] * scale_end,
+        .accuracy = counts.targets > 0 ? s->sums[SUM_HITS] / s->sums[SUM_TARGETS] : NAN,
+        .targets = counts.targets};
     return ST_OK;
 }
 

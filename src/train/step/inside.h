@@ -12,9 +12,9 @@
 #define STEP_SUMS 8
 #define STEP_COUNTS (4 + STEP_CHANGED) /* numbers that ranks add up at the start of a step */
 
-/* The inputs of passes, on the device. */
+/* The inputs of passes, on the device; and the hits of an evaluated batch (LM, model.h). */
 struct step_inputs {
-    struct tensor tokens, targets, first_key, mask, starts, ends;
+    struct tensor tokens, targets, first_key, positions, mask, starts, ends, hits;
 };
 
 /* step/update.c. lr and step_i belong to the update that ran last, or is deferred. step_i counts

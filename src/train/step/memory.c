@@ -37,6 +37,7 @@ enum status step_memory_arenas(struct step *s, struct arena arena[STEP_ARENA_N])
     s->logits =
         allocate_tensor(input, c->dims.task == MODEL_TASK_LM ? c->dims.vocab : 2 * all, DTYPE_F32);
     if (c->dims.task == MODEL_TASK_LM) {
+        s->in.hits = allocate_tensor(input, n, DTYPE_F32);
         s->in.targets = allocate_tensor(input, n, DTYPE_I32);
         if (step_has_first_key(c))
             s->in.first_key = allocate_tensor(input, all, DTYPE_I32);

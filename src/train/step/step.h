@@ -212,11 +212,15 @@ void step_spikes_set(struct step *step, const struct step_spikes *spikes);
 
 /* ---- without training: dropout is off, and no parameter changes ---- */
 
-/* step_eval — computes the mean loss over samples [0, samples) of the feed (LM: per token). Calls
- * stop (may be NULL) between batches; if it returns true on any rank, all ranks fail with
- * ST_RETRY. */
+struct step_evaluation {
+    double loss;     /* mean; LM: per target */
+    double accuracy; /* LM: share of the targets that are the argmax of their logits; QA: NAN */
+    int64_t targets; /* LM: targets that count */
+};
+/* step_eval — evaluates samples [0, samples) of the feed. Calls stop (may be NULL) between batches;
+ * if it returns true on any rank, all ranks fail with ST_RETRY. */
 enum status step_eval(struct step *step, const struct feed *feed, int64_t samples,
-                      bool (*stop)(void *arg), void *arg, double *loss_out);
+                      bool (*stop)(void *arg), void *arg, struct step_evaluation *out);
 /* step_eval_losses — writes the loss (samples, T) of each target to host memory, for up to
  * batch_samples samples; 0 if the target is ignored. LM, is_eval, one rank only. */
 enum status step_eval_losses(struct step *step, const struct batch *batch, float *out);

@@ -196,13 +196,17 @@ void metrics_file_step(struct metrics_file *file, const struct metrics_file_step
     add_line(file, text);
 }
 
-void metrics_file_eval(struct metrics_file *file, int64_t step, double val_loss)
+void metrics_file_eval(struct metrics_file *file, int64_t step, double val_loss,
+                       double val_accuracy)
 {
     if (!file->is_open)
         return;
-    char text[128], loss[32];
-    text_format(text, sizeof text, "{\"step\":%lld,\"val_loss\":%s}", (long long)step,
-                format_number(loss, sizeof loss, val_loss));
+    char text[160], loss[32], digits[32], accuracy[64] = "";
+    if (isfinite(val_accuracy))
+        text_format(accuracy, sizeof accuracy, ",\"val_accuracy\":%s",
+                    format_number(digits, sizeof digits, val_accuracy));
+    text_format(text, sizeof text, "{\"step\":%lld,\"val_loss\":%s%s}", (long long)step,
+                format_number(loss, sizeof loss, val_loss), accuracy);
     add_line(file, text);
 }
 

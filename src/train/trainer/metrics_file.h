@@ -44,8 +44,10 @@ enum status metrics_file_open(const char *path, int64_t step, struct metrics_fil
 void metrics_file_close(struct metrics_file *file);
 /* metrics_file_step — writes the line of a step. If that fails, the line is counted as lost. */
 void metrics_file_step(struct metrics_file *file, const struct metrics_file_step *line);
-/* metrics_file_eval — writes a line with the validation loss after a step. */
-void metrics_file_eval(struct metrics_file *file, int64_t step, double val_loss);
+/* metrics_file_eval — writes a line with the validation loss after a step, and the accuracy unless
+ * it is NAN. */
+void metrics_file_eval(struct metrics_file *file, int64_t step, double val_loss,
+                       double val_accuracy);
 
 /* metrics_file_keep — public for tests: returns the number of bytes that belong to steps up to
  * `step`: everything before the first line of a later step, without an incomplete last line. false:

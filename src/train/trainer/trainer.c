@@ -313,14 +313,14 @@ static bool is_stop_asked(void *arg)
 static enum status run_evaluation(struct trainer *t)
 {
     const struct trainer_config *c = t->config;
-    double loss;
+    struct step_evaluation found;
     if (!c->val_feed || t->step_evaluated == t->progress.step)
         return ST_OK;
     assert_note("evaluation after step %lld", (long long)t->progress.step);
     trainer_publish(t, BOARD_PHASE_EVALUATING);
     tfevents_flush(t->events); /* an evaluation may last long */
     enum status st =
-        step_eval(t->step, c->val_feed, feed_samples(c->val_feed), is_stop_asked, t, &loss);
+        step_eval(t->step, c->val_feed, feed_samples(c->val_feed), is_stop_asked, t, &found);
     /* another rank's request is exchanged next */
     if (st == ST_RETRY && (t->consensus.ranks > 1 || is_stop_asked(t))) {
         LOG_INFO("evaluation after step %lld stopped: %s", (long long)t->progress.step,
@@ -330,17 +330,26 @@ static enum status run_evaluation(struct trainer *t)
     TRY(st);
     step_run_forget_sent(t->step);
     t->step_evaluated = t->progress.step;
-    t->val_loss = t->numbers.val_loss = loss;
+    t->val_loss = t->numbers.val_loss = found.loss;
+    t->numbers.val_accuracy = found.accuracy;
     trainer_publish(t, BOARD_PHASE_TRAINING);
     if (!t->is_rank0)
         return ST_OK;
-    metrics_file_eval(&t->metrics, t->progress.step, loss);
-    const struct log_number numbers[] = {
-        {"step", (double)t->progress.step}, {"steps", (double)t->steps}, {"val_loss", loss}};
-    tfevents_add(t->events, t->progress.step, &(struct tfevents_scalar){"val_loss", loss}, 1);
+    metrics_file_eval(&t->metrics, t->progress.step, found.loss, found.accuracy);
+    const bool has_accuracy = isfinite(found.accuracy);
+    const struct log_number numbers[] = {{"step", (double)t->progress.step},
+                                         {"steps", (double)t->steps},
+                                         {"val_loss", found.loss},
+                                         {"val_accuracy", found.accuracy}};
+    const struct tfevents_scalar scalars[] = {{"val_loss", found.loss},
+                                              {"val_accuracy", found.accuracy}};
+    tfevents_add(t->events, t->progress.step, scalars, has_accuracy ? 2 : 1);
     console_flush(&t->console);
-    log_numbers("evaluation", numbers, 3, "step %lld/%lld  val_loss %.4f",
-                (long long)t->progress.step, (long long)t->steps, loss);
+    char accuracy[40] = "";
+    if (has_accuracy)
+        text_format(accuracy, sizeof accuracy, "  accuracy %.1f%%", 100 * found.accuracy);
+    log_numbers("evaluation", numbers, has_accuracy ? 4 : 3, "step %lld/%lld  val_loss %.4f%s",
+                (long long)t->progress.step, (long long)t->steps, found.loss, accuracy);
     return ST_OK;
 }
 

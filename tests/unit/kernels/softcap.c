@@ -67,9 +67,16 @@ static double half_of_losses(void *arg)
     float losses[4], room[28], *grad = c->want_grad ? c->grad : room;
     memcpy(grad, c->x, sizeof room);
     kt_ok(op->softcap(kt_plain()->stream, &(struct softcap){kt_f32(grad), 4, 7, 7, 1.5f}));
-    kt_ok(op->xent(kt_plain()->stream,
-                   &(struct xent){kt_f32(grad), kt_f32(losses), kt_i32(c->targets), 4, 7, 7, 0.5f,
-                                  c->want_grad, 1.5f}));
+    kt_ok(op->xent(kt_plain()->stream, &(struct xent){kt_f32(grad),
+                                                      kt_f32(losses),
+                                                      kt_i32(c->targets),
+                                                      4,
+                                                      7,
+                                                      7,
+                                                      0.5f,
+                                                      c->want_grad,
+                                                      1.5f,
+                                                      {0}}));
     return 0.5 * ((double)losses[0] + losses[1] + losses[2] + losses[3]);
 }
 

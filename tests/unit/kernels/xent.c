@@ -12,8 +12,8 @@ struct input {
 static enum status run(const struct op_table *op, struct stream *s, void *arg, float *out[KT_OUTS])
 {
     const struct input *in = arg;
-    struct xent a = {kt_f32(out[0]), kt_f32(out[1]), kt_i32(in->targets), in->n,  in->v,
-                     in->stride,     0.125f,         in->want_grad,       in->cap};
+    struct xent a = {kt_f32(out[0]), kt_f32(out[1]), kt_i32(in->targets), in->n,   in->v,
+                     in->stride,     0.125f,         in->want_grad,       in->cap, {0}};
     return op->xent(s, &a);
 }
 
@@ -62,7 +62,8 @@ TEST(extreme_rows)
         for (int i = 0; i < 2000; i++)
             x[0][i] = -1e4f, x[1][i] = -INFINITY, x[2][i] = 1;
         x[0][0] = 1e4f, x[1][1999] = 0, x[1][3] = 0, x[2][1500] = NAN;
-        struct xent a = {kt_f32(x[0]), kt_f32(losses), kt_i32(targets), 3, 2000, 2000, 1, true, 0};
+        struct xent a = {kt_f32(x[0]), kt_f32(losses), kt_i32(targets), 3, 2000, 2000, 1, true, 0,
+                         {0}};
         kt_ok(dev_op(d->dev)->xent(d->stream, &a));
         assert_true(losses[0] == 0 && x[0][0] == 0 && x[0][1999] == 0);
         assert_true(fabs(losses[1] - log(2)) < 1e-6 && fabs(x[1][3] - 0.5) < 1e-6 &&
@@ -87,7 +88,7 @@ TEST(gradient_matches_finite_differences)
     int32_t targets[4] = {2, -1, 0, 6};
     float *logits = kt_floats(28, KT_RANDOM, 9), grad[28], losses[4];
     memcpy(grad, logits, sizeof grad);
-    struct xent a = {kt_f32(grad), kt_f32(losses), kt_i32(targets), 4, 7, 7, 0.5f, true, 0};
+    struct xent a = {kt_f32(grad), kt_f32(losses), kt_i32(targets), 4, 7, 7, 0.5f, true, 0, {0}};
     half_of_losses(&a);
     a.logits = kt_f32(logits), a.want_grad = false;
     kt_check_slopes(&(struct kt_slopes){half_of_losses, &a, logits, 28, grad, 0.015625f, 1e-4, 0});
@@ -221,6 +222,88 @@ TEST(shards_give_what_the_whole_gives)
         check_shards(shapes[i][0], shapes[i][1], shapes[i][2], 3);
     check_shards(9, 3000, 0, 1e4f);
     check_shards(9, 3000, 0, 1e-20f);
+}
+
+/* A target is a hit if no logit is larger and no earlier one is equal, whichever shards hold them;
+ * one shard has the hit. Logits are whole numbers, so most rows have several largest ones. */
+static void check_hits(const struct kt_device *d, int64_t shards, const float *logits,
+                       const int32_t *targets, int64_t n, int64_t v)
+{
+    float *stats = kt_floats(3 * n * shards, KT_ONES, 0), *losses = kt_floats(n, KT_ONES, 0),
+          *hits = kt_floats(n, KT_ONES, 0), *sum = kt_floats(n, KT_ONES, 0);
+    struct shards in = {n, v, 2, shards, 3 * n, logits, targets, false, 0};
+    float *got[KT_OUTS] = {kt_floats(n * v, KT_ONES, 0), losses, losses, stats};
+    kt_ok(run_shards(dev_op(d->dev), d->stream, &in, got));
+    for (int64_t i = 0; i < shards; i++) {
+        int64_t first = shard_first(&in, i), v_n = shard_first(&in, i + 1) - first;
+        float *x = shard_logits(&in, i);
+        kt_ok(dev_op(d->dev)->xent_join(d->stream, &(struct xent_join){.logits = kt_f32(x),
+                                                                       .losses = kt_f32(losses),
+                                                                       .stats = kt_f32(stats),
+                                                                       .targets = kt_i32(targets),
+                                                                       .n = n,
+                                                                       .v_first = first,
+                                                                       .v_n = v_n,
+                                                                       .stride = v_n + 2,
+                                                                       .shards = shards,
+                                                                       .hits = kt_f32(hits)}));
+        for (int64_t row = 0; row < n; row++)
+            sum[row] = (i == 0 ? 0 : sum[row]) + hits[row];
+        kt_free(x);
+    }
+    memcpy(got[0], logits, (size_t)(n * v) * sizeof *logits);
+    kt_ok(dev_op(d->dev)->xent(d->stream, &(struct xent){.logits = kt_f32(got[0]),
+                                                         .losses = kt_f32(losses),
+                                                         .targets = kt_i32(targets),
+                                                         .n = n,
+                                                         .v = v,
+                                                         .stride = v,
+                                                         .hits = kt_f32(hits)}));
+    int hits_n = 0;
+    for (int64_t row = 0; row < n; row++) {
+        int64_t argmax = 0;
+        for (int64_t i = 1; i < v; i++)
+            argmax = logits[row * v + i] > logits[row * v + argmax] ? i : argmax;
+        const float want = targets[row] == argmax;
+        hits_n += want > 0;
+        if (hits[row] != want || sum[row] != want)
+            fail_msg("row %lld: hit %g, in %lld shards %g, expected %g", (long long)row,
+                     (double)hits[row], (long long)shards, (double)sum[row], (double)want);
+    }
+    assert_true(hits_n > 0 && hits_n < n);
+    kt_free(got[0]);
+    kt_free(stats);
+    kt_free(losses);
+    kt_free(hits);
+    kt_free(sum);
+}
+
+TEST(a_hit_is_the_first_of_the_largest_logits)
+{
+    enum { N = 60 };
+    static const int64_t widths[] = {3, 33, 700};
+    for (size_t w = 0; w < sizeof widths / sizeof *widths; w++) {
+        const int64_t v = widths[w];
+        float *logits = kt_floats(N * v, KT_RANDOM, 6);
+        int32_t targets[N];
+        for (int64_t i = 0; i < N * v; i++)
+            logits[i] = roundf(logits[i]);
+        for (int64_t n = 0; n < N; n++) {
+            int64_t last = 0, first = 0; /* of the largest */
+            for (int64_t i = 1; i < v; i++) {
+                last = logits[n * v + i] >= logits[n * v + last] ? i : last;
+                first = logits[n * v + i] > logits[n * v + first] ? i : first;
+            }
+            targets[n] = n % 7 == 0 ? -1
+                                    : (int32_t)(n % 3 == 0   ? last
+                                                : n % 3 == 1 ? first
+                                                             : v / 2);
+        }
+        for (struct kt_device *d = kt_after(-1, 2); d; d = kt_after(d->level, 2))
+            for (int64_t shards = 1; shards <= SHARDS_MOST; shards++)
+                check_hits(d, shards, logits, targets, N, v);
+        kt_free(logits);
+    }
 }
 
 /* Of a row, one shard may be all -inf (what cannot be chosen), one may be not a number. */

@@ -38,17 +38,20 @@ TEST(test_lines)
                                                          .lr = 3e-4,
                                                          .tokens = 32,
                                                          .step_ms = 1.23456});
-    metrics_file_step(&file, &(struct metrics_file_step){
-                                 .step = 2, .loss = NAN, .grad_norm = INFINITY, .lr = 3e-4});
-    metrics_file_eval(&file, 2, 4.5);
+    metrics_file_step(&file,
+                      &(struct metrics_file_step){
+                          .step = 2, .loss = NAN, .grad_norm = INFINITY, .lr = 3e-4, .trained = 9});
+    metrics_file_eval(&file, 2, 4.5, NAN);
+    metrics_file_eval(&file, 2, 4.5, 0.25);
     metrics_file_close(&file);
     metrics_file_close(&file);
     assert_content("lines",
                    "{\"step\":1,\"epoch\":0,\"loss\":0.1,\"grad_norm\":2,\"lr\":0.0003,"
                    "\"tokens\":32,\"step_ms\":1.235}\n"
                    "{\"step\":2,\"epoch\":0,\"loss\":null,\"grad_norm\":null,\"lr\":0.0003,"
-                   "\"tokens\":0,\"step_ms\":0.000}\n"
-                   "{\"step\":2,\"val_loss\":4.5}\n");
+                   "\"tokens\":0,\"trained_tokens\":9,\"step_ms\":0.000}\n"
+                   "{\"step\":2,\"val_loss\":4.5}\n"
+                   "{\"step\":2,\"val_loss\":4.5,\"val_accuracy\":0.25}\n");
 }
 
 TEST(test_off)
@@ -56,7 +59,7 @@ TEST(test_off)
     struct metrics_file file;
     assert_int_equal(metrics_file_open("", 0, &file), ST_OK);
     fill(&file, 1, 3);
-    metrics_file_eval(&file, 3, 1);
+    metrics_file_eval(&file, 3, 1, NAN);
     metrics_file_close(&file);
 }
 

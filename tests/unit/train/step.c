@@ -24,12 +24,13 @@ static struct dev *open_dev(int threads_n, int level)
     return dev;
 }
 
+enum { VOCAB = 37 };
 static const struct model_dims *arch; /* NULL: a tiny GPT-2 */
 
 static struct model_dims dims_of(enum model_task task, int64_t t)
 {
     const struct model_dims tiny = {
-        .name = "tiny", .layers = 2, .heads = 2, .embed = 24, .vocab = 37};
+        .name = "tiny", .layers = 2, .heads = 2, .embed = 24, .vocab = VOCAB};
     struct model_dims dims = arch ? *arch : tiny;
     dims.task = task;
     dims.context = t + 3;
@@ -369,6 +370,24 @@ static struct feed *open_feed(const struct step_config *config)
     return feed;
 }
 
+/* accuracy_of — the share of targets of the last step's samples that are the largest of the logits
+ * that step_logits computes one by one. */
+static double accuracy_of(struct step *step)
+{
+    const struct batch *b = step_batch(step);
+    float logits[VOCAB];
+    const int64_t t = b->seq_tokens;
+    int64_t hits = 0;
+    for (int64_t i = 0; i < b->samples * t; i++) {
+        int32_t best = 0;
+        OK(step_logits(step, b->host.tokens + i / t * t, i % t + 1, logits));
+        for (int32_t k = 1; k < VOCAB; k++)
+            best = logits[k] > logits[best] ? k : best;
+        hits += best == b->host.targets[i];
+    }
+    return (double)hits / (double)(b->samples * t);
+}
+
 static bool stop_now(void *arg) { return arg != NULL; }
 
 TEST(test_eval)
@@ -378,16 +397,23 @@ TEST(test_eval)
     struct feed *feed = open_feed(&config);
     struct step *a = open_step(&config), *b = open_step(&config);
     struct step_result ra, rb;
-    double loss, cut;
+    struct step_evaluation whole, cut;
+    double accuracy = 0;
     for (int i = 0; i < 3; i++) {
-        OK(step_eval(b, feed, 3, stop_now, NULL, &loss));
+        OK(step_eval(b, feed, 3, stop_now, NULL, &whole));
         OK(step_eval(b, feed, 2, NULL, NULL, &cut)); /* fewer than a batch */
         assert_int_equal(step_eval(b, feed, 2, stop_now, b, &cut), ST_RETRY);
         OK(step_run(a, feed, i, 0, 1e-2, false, &ra));
         OK(step_run(b, feed, i, 0, 1e-2, false, &rb));
-        assert_float_equal(loss, ra.loss, 1e-12); /* the synthetic batch is always the same one */
+        assert_int_equal(whole.targets, ra.targets);
+        if (i > 0)
+            assert_float_equal(whole.accuracy, accuracy, 0);
+        /* the synthetic batch is always the same one */
+        assert_float_equal(whole.loss, ra.loss, 1e-12);
         assert_true(ra.loss == rb.loss && ra.grad_norm == rb.grad_norm);
+        accuracy = accuracy_of(a);
     }
+    assert_true(accuracy > 0 && accuracy < 1);
     size_t bytes = (size_t)step_own_table(a)->total_elems * sizeof(float);
     for (int array = 0; array < step_arrays(a); array++)
         assert_memory_equal(step_array(a, array), step_array(b, array), bytes);

@@ -16,13 +16,13 @@ void embed_fwd_plain(const struct cpu *cpu, const struct embed_fwd *a)
     (void)cpu;
     float *x = a->x.data;
     const float *wte = a->wte.data, *wpe = a->wpe.data;
-    const int32_t *tokens = a->tokens.data;
+    const int32_t *tokens = a->tokens.data, *positions = a->positions.data;
     for (int64_t n = 0; n < a->n; n++) {
         int64_t row = embed_row(tokens[n], a->first, a->rows);
         for (int64_t c = 0; c < a->c; c++) {
             float sum = row < 0 ? 0 : wte[row * a->c + c];
             if (wpe)
-                sum += wpe[n % a->t * a->c + c];
+                sum += wpe[(positions ? positions[n] : n % a->t) * a->c + c];
             x[n * a->c + c] = embed_drop(&a->dropout, n * a->c + c, sum);
         }
     }

@@ -33,8 +33,9 @@ __device__ static inline int32_t row_of(const struct own_rows &own, int32_t toke
 /* SHARD: the table has some rows of the vocabulary. The kernel for a whole table needs fewer
  * registers. */
 template <typename T, int W, bool SHARD>
-__global__ void embed_fwd_wide(T *x, const int32_t *tokens, const T *wte, const T *wpe, int64_t n,
-                               int64_t t, int64_t c, struct drop_args drop, struct own_rows own)
+__global__ void embed_fwd_wide(T *x, const int32_t *tokens, const T *wte, const T *wpe,
+                               const int32_t *positions, int64_t n, int64_t t, int64_t c,
+                               struct drop_args drop, struct own_rows own)
 {
     int64_t groups = c / W;
     for (int64_t i = thread_first(); i < n * groups; i += thread_step()) {
@@ -44,7 +45,7 @@ __global__ void embed_fwd_wide(T *x, const int32_t *tokens, const T *wte, const 
         if (!SHARD || from >= 0)
             load_n(a, wte + from * c + at);
         if (wpe)
-            load_n(b, wpe + row % t * c + at);
+            load_n(b, wpe + (positions ? positions[row] : row % t) * c + at);
         drop_factors(factor, drop, (uint64_t)(row * c + at));
 #pragma unroll
         for (int j = 0; j < W; j++)
@@ -66,12 +67,12 @@ extern "C" int embed_fwd_cuda(const struct cuda *cuda, const struct embed_fwd *a
         return cuda_wide<T>(
             all_aligned<T>(a->c, {a->x.data, a->wte.data, a->wpe.data}), [&](auto w) {
                 constexpr int W = decltype(w)::value;
-                return cuda_launch(a->rows ? embed_fwd_wide<T, W, true>
-                                           : embed_fwd_wide<T, W, false>,
-                                   cuda_blocks(cuda, a->n * (a->c / W), THREADS), THREADS, 0,
-                                   cuda->stream, (T *)a->x.data, (const int32_t *)a->tokens.data,
-                                   (const T *)a->wte.data, (const T *)a->wpe.data, a->n, a->t, a->c,
-                                   drop_args_of(cuda, &a->dropout), own_rows_of(a->first, a->rows));
+                return cuda_launch(
+                    a->rows ? embed_fwd_wide<T, W, true> : embed_fwd_wide<T, W, false>,
+                    cuda_blocks(cuda, a->n * (a->c / W), THREADS), THREADS, 0, cuda->stream,
+                    (T *)a->x.data, (const int32_t *)a->tokens.data, (const T *)a->wte.data,
+                    (const T *)a->wpe.data, (const int32_t *)a->positions.data, a->n, a->t, a->c,
+                    drop_args_of(cuda, &a->dropout), own_rows_of(a->first, a->rows));
             });
     });
 }

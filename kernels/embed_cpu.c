@@ -51,14 +51,15 @@ static void embed_fwd_range(void *arg, int range_i, int thread_i)
 {
     (void)thread_i;
     const struct embed_fwd *a = arg;
-    const int32_t *tokens = a->tokens.data;
+    const int32_t *tokens = a->tokens.data, *positions = a->positions.data;
     float factors[RANGE_COLUMNS];
     int64_t end = cpu_range_end(a->n, RANGE_ROWS, range_i);
     for (int64_t n = (int64_t)range_i * RANGE_ROWS; n < end; n++) {
         float *x = (float *)a->x.data + n * a->c;
         const float *wte = a->wte.data, *wpe = a->wpe.data;
-        int64_t row = embed_row(tokens[n], a->first, a->rows);
-        embed_row_fwd(x, row < 0 ? NULL : wte + row * a->c, wpe ? wpe + n % a->t * a->c : NULL,
+        int64_t row = embed_row(tokens[n], a->first, a->rows),
+                position = positions ? positions[n] : n % a->t;
+        embed_row_fwd(x, row < 0 ? NULL : wte + row * a->c, wpe ? wpe + position * a->c : NULL,
                       a->c);
         for (int64_t c = 0; c < a->c && a->dropout.p > 0; c += RANGE_COLUMNS) {
             int64_t width = a->c - c < RANGE_COLUMNS ? a->c - c : RANGE_COLUMNS;

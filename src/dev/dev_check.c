@@ -104,6 +104,7 @@ enum status dev_check_embed_fwd(const struct embed_fwd *a, bool accepts_halves)
     HAS(tokens, I32);
     HAS_FLOAT(wte);
     MAY_FLOAT(wpe);
+    MAY(positions, I32);
     MIN(n, 0);
     MIN(t, 1);
     MIN(c, 1);

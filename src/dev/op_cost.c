@@ -11,7 +11,7 @@ static int64_t at_most(int64_t x, int64_t most) { return x < most ? x : most; }
 
 static struct op_cost cost_embed_fwd(const struct embed_fwd *a)
 {
-    return (struct op_cost){.bytes_read = bytes_of(a->tokens, a->n) +
+    return (struct op_cost){.bytes_read = bytes_of(a->tokens, a->n) + bytes_of(a->positions, a->n) +
                                           bytes_of(a->wte, a->n * a->c) +
                                           bytes_of(a->wpe, at_most(a->n, a->t) * a->c),
                             .bytes_written = bytes_of(a->x, a->n * a->c)};

@@ -194,6 +194,15 @@ static void embed(struct set *s, enum dtype t, int64_t n, int64_t c)
     near("embed x", x, limit_of(t));
     near("embed dwte", dwte, 1e-12);
     near("embed dwpe", dwpe, 1e-12);
+    int32_t positions[64];
+    for (int i = 0; i < 64; i++)
+        positions[i] = i % 5;
+    f.positions = kt_i32(positions);
+    f.x = x->half, f.wte = wte->half, f.wpe = wpe->half;
+    ran(embed_fwd_cuda(&cuda, &f));
+    f.x = truth(x), f.wte = truth(wte), f.wpe = truth(wpe);
+    PLAIN(embed_fwd, &f);
+    near("embed x, positions of documents", x, limit_of(t));
     f = (struct embed_fwd){
         .x = x->half, .tokens = f.tokens, .wte = wte->half, .n = n, .t = n / 2, .c = c};
     b = (struct embed_bwd){

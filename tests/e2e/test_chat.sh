@@ -106,6 +106,23 @@ packed=$(sed -nE 's/.* ([0-9]+) samples of 64 tokens.*/\1/p' err | head -n 1)
 ok "PACK_DOCUMENTS=1 has fewer samples" test "${packed:-999}" -lt 90
 run $chat DATA=messages.jsonl PACK_DOCUMENTS=1 ATTENTION_MASK=document GLOBAL_BATCH="$packed" BATCH_SIZE=1 STEPS=1 SHUFFLE=0 METRICS_FILE=together.out
 ok "the loss of all conversations together is that of single ones" near single.out together.out 1e-5
+# Learned positions, of GPT-2, begin anew in each conversation, on every mesh.
+learned="$chat POSITIONS=learned DATA=messages.jsonl SHUFFLE=0 STEPS=1"
+mask="PACK_DOCUMENTS=1 ATTENTION_MASK=document"
+run $learned GLOBAL_BATCH=120 BATCH_SIZE=8 METRICS_FILE=single.out
+run $learned $mask GLOBAL_BATCH="$packed" BATCH_SIZE=1 METRICS_FILE=together.out
+ok "learned positions: the loss together is that of single ones" near single.out together.out 1e-6
+run $learned PACK_DOCUMENTS=1 GLOBAL_BATCH="$packed" BATCH_SIZE=1 METRICS_FILE=known.out
+apart() { ! near "$@"; }
+ok "which it is not if they know each other" apart single.out known.out 1e-5
+run $learned $mask STEPS=20 METRICS_FILE=learned.out
+for mesh in "N_GPU_EACH_NODE=2" "N_GPU_EACH_NODE=2 TP=2" "N_GPU_EACH_NODE=2 PP=2" "N_GPU_EACH_NODE=2 CP=2" "N_GPU_EACH_NODE=2 SHARD=full" "BATCH_SIZE=1"; do
+    losses_near learned.out 1e-5 "learned positions, $mesh: losses within 1e-5 of one worker's" $learned $mask STEPS=20 $mesh
+done
+for ranks in 1 2; do
+    run $learned $mask STEPS=10 EXACT=layout VIRTUAL_SHARDS=4 SENTINEL_EVERY=2 N_GPU_EACH_NODE=$ranks METRICS_FILE=exact$ranks.out
+done
+ok "learned positions, EXACT=layout: the same bits, and shards computed twice agree" is "$rc $(losses exact2.out)" "0 $(losses exact1.out)"
 
 # 5. Resumed and evaluated.
 cp -r one half && rm -r half/step-00000060

@@ -101,6 +101,7 @@ static enum status embed_fwd(const struct pass *p)
                               .tokens = p->tokens,
                               .wte = transformer_w(p, TRANSFORMER_WTE),
                               .wpe = tensor_at(transformer_w(p, wpe_of(p)), p->past * c),
+                              .positions = p->positions,
                               .n = p->b * p->t,
                               .t = p->t,
                               .c = c,

@@ -92,7 +92,10 @@ enum status transformer_embed_fwd(const struct pass *p, const struct embed_fwd *
         struct embed_fwd run = *embed;
         run.x = tensor_at(embed->x, rows.first * c);
         run.tokens = tensor_at(embed->tokens, rows.first);
-        run.wpe = tensor_at(embed->wpe, rows.index % t * c);
+        if (embed->positions.data)
+            run.positions = tensor_at(embed->positions, rows.first);
+        else
+            run.wpe = tensor_at(embed->wpe, rows.index % t * c);
         run.n = run.t = rows.n;
         run.dropout.offset += (uint64_t)(rows.index * c);
         TRY(p->op->embed_fwd(p->stream, &run));
@@ -102,7 +105,7 @@ enum status transformer_embed_fwd(const struct pass *p, const struct embed_fwd *
 
 /* The gradient of the positions is summed over the runs, so the first pass of a step begins with
  * zeros. */
-enum status transformer_embed_bwd(const struct pass *p, const struct embed_bwd *embed)
+static enum status embed_bwd(const struct pass *p, const struct embed_bwd *embed)
 {
     int64_t t = transformer_tokens(p), c = embed->c;
     struct transformer_rows rows = {0};
@@ -122,6 +125,24 @@ enum status transformer_embed_bwd(const struct pass *p, const struct embed_bwd *
         TRY(p->op->embed_bwd(p->stream, &run));
     }
     return ST_OK;
+}
+
+/* Positions of their own are looked up like tokens. */
+enum status transformer_embed_bwd(const struct pass *p, const struct embed_bwd *embed)
+{
+    struct embed_bwd tokens = *embed, positions = *embed;
+    if (!p->positions.data || !embed->dwpe.data)
+        return embed_bwd(p, embed);
+    tokens.dwpe = positions.dwpe = (struct tensor){0};
+    positions.dwte = embed->dwpe;
+    positions.tokens = p->positions;
+    positions.v = embed->context;
+    positions.first = positions.rows = 0;
+    if (!embed->accumulate)
+        TRY(dev_fill(p->stream, embed->dwpe.data, 0,
+                     (size_t)(embed->context * embed->c) * dtype_bytes(embed->dwpe.dtype)));
+    TRY(embed_bwd(p, &tokens));
+    return embed_bwd(p, &positions);
 }
 
 /* ---- all positions ---- */

@@ -304,6 +304,8 @@ static enum status map_mask(const struct conf *conf, struct step_config *out)
 {
     const int64_t from = conf_i64(conf, CONF_WINDOW_START);
     out->masks_documents = conf_i64(conf, CONF_ATTENTION_MASK) == CONF_ATTENTION_MASK_DOCUMENT;
+    out->restarts_positions = out->masks_documents && conf_i64(conf, CONF_PACK_DOCUMENTS) &&
+                              conf_i64(conf, CONF_TASK) == CONF_TASK_CHAT;
     out->window_warmup = (struct warmup){.from = from < out->seq_tokens ? from : out->seq_tokens,
                                          .steps = conf_i64(conf, CONF_WINDOW_WARMUP)};
     if (out->masks_documents)

@@ -125,7 +125,7 @@ static enum status compute_shard(struct step_shard_check *k, int shard, enum ste
     /* The shard's samples; with a context axis own positions of them. */
     k->batch.samples = step_shards_each(s);
     TRY(feed_get(k->now->feed, k->now->sample_first + sample, step_shards_each(s), &k->batch.host));
-    step_set_window(&s->config, &k->batch, k->now->step_i);
+    step_set_reach(&s->config, &k->batch, k->now->step_i);
     const struct batch batch = step_context_batch(s, &k->batch, &k->own);
     k->pass = pass;
     step_shard_trace_clear(trace);
@@ -201,8 +201,8 @@ int64_t step_shard_check_bytes(const struct step_core *s)
         return 0;
     return batch_bytes(step_task(s), step_shards_each(s), tokens) +
            step_context_batch_bytes(s, step_shards_each(s)) +
-           (step_has_first_key(&s->config) ? batch_documents_bytes(step_shards_each(s), tokens)
-                                           : 0);
+           (step_has_first_key(&s->config) + step_has_positions(&s->config)) *
+               batch_documents_bytes(step_shards_each(s), tokens);
 }
 
 static void close_check(void *self)
@@ -238,5 +238,7 @@ enum status step_shard_check_add(struct step_core *s)
         return ST_OK;
     TRY(batch_init(&k->batch, step_task(s), step_shards_each(s), s->config.seq_tokens));
     TRY(step_context_batch_open(s, step_shards_each(s), &k->own));
+    if (step_has_positions(&s->config))
+        TRY(batch_add_positions(&k->batch));
     return step_has_first_key(&s->config) ? batch_add_documents(&k->batch) : ST_OK;
 }

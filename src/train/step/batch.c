@@ -35,14 +35,26 @@ static enum status allocate_all(struct batch *b)
     return ST_OK;
 }
 
-enum status batch_add_documents(struct batch *batch)
+static enum status add_array(const struct batch *batch, int32_t **out)
 {
     void *array;
     ASSERTF(batch->task == FEED_TASK_LM, "task %d", batch->task);
-    TRY(allocate_array((size_t)batch->samples * (size_t)batch->seq_tokens,
-                       sizeof *batch->host.first_key, &array));
-    batch->host.first_key = array;
+    TRY(allocate_array((size_t)batch->samples * (size_t)batch->seq_tokens, sizeof **out, &array));
+    *out = array;
     return ST_OK;
+}
+
+enum status batch_add_documents(struct batch *batch)
+{
+    return add_array(batch, &batch->host.first_key);
+}
+
+enum status batch_add_positions(struct batch *batch) { return add_array(batch, &batch->positions); }
+
+void batch_set_positions(struct batch *batch)
+{
+    for (int64_t i = 0; batch->positions && i < batch->samples * batch->seq_tokens; i++)
+        batch->positions[i] = (int32_t)(i % batch->seq_tokens) - batch->host.first_key[i];
 }
 
 void batch_set_window(struct batch *batch, int64_t window)
@@ -95,6 +107,7 @@ void batch_free(struct batch *batch)
     free(batch->host.mask);
     free(batch->host.starts);
     free(batch->host.ends);
+    free(batch->positions);
     *batch = (struct batch){0};
 }
 

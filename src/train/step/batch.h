@@ -18,6 +18,8 @@ struct batch {
     /* tokens; LM: targets, first_key (NULL: all 0); QA: mask (NULL: no token is masked), starts,
      * ends */
     struct feed_batch host;
+    /* LM (samples, T): the position of each token in its document; NULL: in its sample */
+    int32_t *positions;
 };
 
 /* The number of labels that count. LM: targets that are not negative. QA: starts and ends below
@@ -31,6 +33,12 @@ struct batch_counts {
 enum status batch_init(struct batch *out, enum feed_task task, int64_t samples, int64_t seq_tokens);
 /* batch_add_documents — allocates first_key as well; LM only. Fails as batch_init. */
 enum status batch_add_documents(struct batch *batch);
+/* batch_add_positions — allocates positions, of batch_documents_bytes as well; LM only. Fails as
+ * batch_init. */
+enum status batch_add_positions(struct batch *batch);
+/* batch_set_positions — computes the positions from first_key, before a window changes it. Without
+ * positions it has no effect. */
+void batch_set_positions(struct batch *batch);
 /* batch_set_window — raises first_key so that no token attends to more than the latest `window`
  * tokens, itself included; window ≥ 1. */
 void batch_set_window(struct batch *batch, int64_t window);

@@ -6,18 +6,22 @@
 
 #include "base/assert.h"
 #include "train/step/core.h"
+#include "train/step/lr_schedule.h"
 
 static bool is_shared(const struct step_core *s) { return step_mesh_context_ranks(s) > 1; }
 
 int64_t step_context_batch_bytes(const struct step_core *s, int64_t samples)
 {
-    return is_shared(s) ? batch_bytes(FEED_TASK_LM, samples, s->own_tokens) : 0;
+    const int64_t positions =
+        step_has_positions(&s->config) ? batch_documents_bytes(samples, s->own_tokens) : 0;
+    return is_shared(s) ? batch_bytes(FEED_TASK_LM, samples, s->own_tokens) + positions : 0;
 }
 
 /* QA has no targets; a language model's batch has room for tokens as well. */
 enum status step_context_batch_open(const struct step_core *s, int64_t samples, struct batch *own)
 {
-    return is_shared(s) ? batch_init(own, FEED_TASK_LM, samples, s->own_tokens) : ST_OK;
+    TRY(is_shared(s) ? batch_init(own, FEED_TASK_LM, samples, s->own_tokens) : ST_OK);
+    return is_shared(s) && step_has_positions(&s->config) ? batch_add_positions(own) : ST_OK;
 }
 
 /* copy_positions — copies the own positions of one sample's first n tokens or targets; 0 after
@@ -44,7 +48,10 @@ struct batch step_context_batch(const struct step_core *s, const struct batch *b
         copy_positions(s, own->host.tokens + i * each, batch->host.tokens + i * t, t);
         if (batch->task == FEED_TASK_LM)
             copy_positions(s, own->host.targets + i * each, batch->host.targets + i * t, t);
+        if (batch->positions)
+            copy_positions(s, own->positions + i * each, batch->positions + i * t, t);
     }
+    local.positions = batch->positions ? own->positions : NULL;
     local.seq_tokens = each;
     local.host.tokens = own->host.tokens;
     local.host.targets = own->host.targets;

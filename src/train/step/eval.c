@@ -9,6 +9,7 @@
 
 #include "base/assert.h"
 #include "train/step/inside.h"
+#include "train/step/lr_schedule.h"
 #include "train/step/pipe.h"
 
 /* Sums over all batches, before any scale is applied: they are divided once, at the end. */
@@ -74,6 +75,7 @@ static enum status one_round(struct step *s, const struct feed *feed, int64_t al
     if (st == ST_OK)
         st = batch_check(&s->batch, s->core.config.dims.vocab);
     batch_count(&s->batch, &counts);
+    step_set_reach(&s->core.config, &s->batch, INT64_MAX);
     if (st == ST_OK) {
         const struct batch own = step_context_batch(&s->core, &s->batch, &s->own);
         st = losses_of(s, &own, true);
@@ -162,8 +164,8 @@ enum status step_logits(struct step *s, const int32_t *tokens, int64_t n, float 
     struct pass p = step_pass(s, 1);
     ASSERTF(p.dims->task == MODEL_TASK_LM && n > 0 && n <= s->core.config.seq_tokens,
             "n %lld of %lld", (long long)n, (long long)s->core.config.seq_tokens);
-    p.first_key = (struct tensor){0};            /* a prompt is one document */
-    if (p.tensor->ranks * p.context->ranks == 1) /* whole samples have rows for all of a group */
+    p.first_key = p.positions = (struct tensor){0}; /* a prompt is one document */
+    if (p.tensor->ranks * p.context->ranks == 1)    /* whole samples have rows for all of a group */
         p.t = n;
     TRY(copy_tokens(s, &p, tokens, n));
     TRY(step_forward(&s->core, &p));

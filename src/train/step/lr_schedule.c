@@ -91,8 +91,14 @@ bool step_has_first_key(const struct step_config *c)
     return c->masks_documents || c->window_warmup.steps > 0;
 }
 
-void step_set_window(const struct step_config *c, struct batch *batch, int64_t step_i)
+bool step_has_positions(const struct step_config *c)
 {
+    return c->restarts_positions && c->dims.features.position == MODEL_POSITION_LEARNED;
+}
+
+void step_set_reach(const struct step_config *c, struct batch *batch, int64_t step_i)
+{
+    batch_set_positions(batch);
     const struct warmup *window = &c->window_warmup;
     if (step_i < window->steps)
         batch_set_window(batch, step_warmup_at(window, c->seq_tokens, 1, step_i));

@@ -56,9 +56,12 @@ int64_t step_samples_before(const struct step_config *config, int64_t steps);
 /* Returns the whole steps in *samples from step step_i on. *samples becomes the samples that are
  * left, fewer than the next step. */
 int64_t step_count(const struct step_config *config, int64_t step_i, int64_t *samples);
-/* Sets the window of attention in a step, in the batch's first keys. */
-void step_set_window(const struct step_config *config, struct batch *batch, int64_t step_i);
+/* Sets the batch's positions from its first keys, then the window of attention in a step, in the
+ * first keys. INT64_MAX: no window. */
+void step_set_reach(const struct step_config *config, struct batch *batch, int64_t step_i);
 /* step_has_first_key — returns true if attention reads feed_batch.first_key in training. */
 bool step_has_first_key(const struct step_config *config);
+/* step_has_positions — returns true if the embedding reads the batch's positions. */
+bool step_has_positions(const struct step_config *config);
 
 #endif

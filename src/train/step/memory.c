@@ -41,6 +41,8 @@ enum status step_memory_arenas(struct step *s, struct arena arena[STEP_ARENA_N])
         s->in.targets = allocate_tensor(input, n, DTYPE_I32);
         if (step_has_first_key(c))
             s->in.first_key = allocate_tensor(input, all, DTYPE_I32);
+        if (step_has_positions(c))
+            s->in.positions = allocate_tensor(input, n, DTYPE_I32);
     } else {
         s->in.mask = allocate_tensor(input, all, DTYPE_U8);
         s->in.starts = allocate_tensor(input, b, DTYPE_I32);
@@ -84,8 +86,8 @@ static enum status allocate_arenas(struct step *s)
 static int64_t batch_bytes_of(const struct step *s)
 {
     const struct step_config *c = &s->core.config;
-    int64_t documents =
-        step_has_first_key(c) ? batch_documents_bytes(s->core.samples, c->seq_tokens) : 0;
+    int64_t documents = (step_has_first_key(c) + step_has_positions(c)) *
+                        batch_documents_bytes(s->core.samples, c->seq_tokens);
     return batch_bytes(step_task(&s->core), s->core.samples, c->seq_tokens) + documents +
            step_context_batch_bytes(&s->core, s->core.samples) + step_shard_check_bytes(&s->core);
 }

@@ -39,6 +39,7 @@ struct pass step_pass(const struct step *s, int64_t samples)
                      .tokens = s->in.tokens,
                      .targets = s->in.targets,
                      .first_key = s->in.first_key,
+                     .positions = s->in.positions,
                      .mask = s->in.mask,
                      .starts = s->in.starts,
                      .ends = s->in.ends,
@@ -103,6 +104,10 @@ enum status step_copy_inputs(struct step *s, const struct batch *batch, int64_t 
         TRY(copy_in(s, s->in.first_key, first_key, first * whole, p->b * whole));
     else
         p->first_key = (struct tensor){0};
+    if (batch->positions)
+        TRY(copy_in(s, s->in.positions, batch->positions, first * t, n));
+    else
+        p->positions = (struct tensor){0};
     if (batch->task == FEED_TASK_LM)
         return copy_in(s, s->in.targets, batch->host.targets, first * t, n);
     if (batch->host.mask)

@@ -255,6 +255,6 @@ enum status step_run(struct step *s, const struct feed *feed, int64_t step_i, in
     batch.samples = step_mesh_samples(&s->core, step_samples_at(c, step_i));
     TRY(feed_get(feed, sample_first + step_mesh_sample_first(&s->core, batch.samples),
                  batch.samples, &batch.host));
-    step_set_window(c, &batch, step_i);
+    step_set_reach(c, &batch, step_i);
     return run_checked(s, &batch, &now, out);
 }

@@ -232,6 +232,8 @@ static enum status open_all(struct step *s)
     TRY(batch_init(&s->batch, step_task(&s->core), s->core.samples, c->seq_tokens));
     if (step_has_first_key(c))
         TRY(batch_add_documents(&s->batch));
+    if (step_has_positions(c))
+        TRY(batch_add_positions(&s->batch));
     TRY(step_context_batch_open(&s->core, s->core.samples, &s->own));
     step_end_open(s);
     TRY(step_async_open(s));

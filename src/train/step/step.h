@@ -93,6 +93,8 @@ struct step_config {
     struct warmup batch_warmup;  /* samples of a global batch; `from` divides global_samples */
     struct warmup window_warmup; /* LM: latest tokens that a token attends to, up to seq_tokens */
     bool masks_documents;        /* LM: attention stays within documents (feed_batch.first_key) */
+    bool restarts_positions;     /* with masks_documents: learned positions count from a document's
+                                    first token */
     struct optim_config optim;
     struct spike_config spike;         /* not OFF: the host decides on each update, on GPUs too */
     struct model_recomputed recompute; /* activations to recompute in the backward pass */

@@ -8,7 +8,8 @@ struct input {
     float *wte, *wpe, *dx;
     struct dropout d;
     bool accumulate, without_positions;
-    int64_t first, rows; /* the shard of the vocabulary that the tables have; rows 0: all */
+    int64_t first, rows;      /* the shard of the vocabulary that the tables have; rows 0: all */
+    const int32_t *positions; /* NULL: n mod t */
 };
 
 static struct input input_new(int64_t b, int64_t t, int64_t c, int64_t v, float p)
@@ -41,6 +42,7 @@ static enum status run_fwd(const struct op_table *op, struct stream *s, void *ar
                           .tokens = kt_i32(in->tokens),
                           .wte = kt_f32(in->wte),
                           .wpe = kt_f32(in->without_positions ? NULL : in->wpe),
+                          .positions = kt_i32(in->positions),
                           .n = in->n,
                           .t = in->t,
                           .c = in->c,
@@ -179,6 +181,39 @@ TEST(own_rows_of_the_vocabulary)
                                    1e-14});
         input_free(&in);
     }
+}
+
+/* Positions of their own: those of the rows that embed_fwd finds by itself give the same bits, and
+ * others the rows that they name. */
+TEST(positions_of_documents)
+{
+    enum { B = 3, T = 20 };
+    int32_t positions[B * T];
+    struct input in = input_new(B, T, 130, 50, 0.2f);
+    float *by_row = kt_floats(in.n * in.c, KT_ONES, 0), *given = kt_floats(in.n * in.c, KT_ONES, 0);
+    for (struct kt_device *d = kt_after(-1, 2); d; d = kt_after(d->level, 2)) {
+        in.positions = NULL;
+        kt_ok(run_fwd(dev_op(d->dev), d->stream, &in, (float *[KT_OUTS]){by_row}));
+        for (int64_t n = 0; n < in.n; n++)
+            positions[n] = (int32_t)(n % T);
+        in.positions = positions;
+        kt_ok(run_fwd(dev_op(d->dev), d->stream, &in, (float *[KT_OUTS]){given}));
+        assert_memory_equal(by_row, given, (size_t)(in.n * in.c) * sizeof *given);
+        in.d.p = 0;
+        for (int64_t n = 0; n < in.n; n++)
+            positions[n] = (int32_t)(n % T < 7 ? n % T : n % T - 7);
+        kt_ok(run_fwd(dev_op(d->dev), d->stream, &in, (float *[KT_OUTS]){given}));
+        for (int64_t i = 0; i < in.n * in.c; i++) {
+            int64_t n = i / in.c, c = i % in.c;
+            assert_true(given[i] ==
+                        in.wte[in.tokens[n] * in.c + c] + in.wpe[positions[n] * in.c + c]);
+        }
+        in.d.p = 0.2f;
+    }
+    kt_check(&(struct kt_case){"embed_fwd", run_fwd, &in, {in.dx}, {in.n * in.c}, 0});
+    kt_free(by_row);
+    kt_free(given);
+    input_free(&in);
 }
 
 HARNESS_RUN_ALL()

@@ -68,6 +68,9 @@ static struct outcome run(const struct step_config *c, const struct fragment *fr
             }
         }
     }
+    if (c->restarts_positions)
+        OK(batch_add_positions(&b));
+    batch_set_positions(&b);
     OK(step_run_batch(step, &b, 0, 0, 1e-3, false, &r));
     OK(step_drain(step));
     struct outcome x = {.loss = r.loss, .n = step_own_table(step)->total_elems};
@@ -126,22 +129,36 @@ TEST(documents_do_not_know_each_other)
         check_positions(&gpt2, (struct model_recomputed){.way = (enum model_recompute)way});
 }
 
-/* With rotations only distances matter: the second document is the same at the start of a sample,
- * without any first key. */
-TEST(rotated_documents_are_alone)
+/* Compares two documents in a sample with each at the start of a sample, without any first key. */
+static void check_alone(const struct model_dims *dims, bool restarts_positions, bool is_same)
 {
     static const struct fragment both[] = {{0, T, 0}}, each[] = {{0, CUT, 0}, {CUT, T, 0}};
+    struct step_config one = config_of(dims, 1, T), two = config_of(dims, 2, T);
+    one.restarts_positions = restarts_positions;
+    two.masks_documents = false;
+    struct outcome packed = run(&one, both, true), alone = run(&two, each, false);
+    if (is_same)
+        same(dims->name, &packed, &alone);
+    else
+        assert_true(apart(&packed, &alone) > 1e-4);
+    free(packed.grads);
+    free(alone.grads);
+}
+
+/* With rotations only distances matter. Learned positions restart if the config asks for it. */
+TEST(documents_are_alone)
+{
+    int learned_n = 0;
+    check_alone(&gpt2, true, true);
+    check_alone(&gpt2, false, false);
     for (size_t i = 0; i < sizeof architectures / sizeof *architectures; i++) {
         const struct model_dims *dims = &architectures[i];
-        if (dims->features.position != MODEL_POSITION_ROPE)
-            continue;
-        struct step_config one = config_of(dims, 1, T), two = config_of(dims, 2, T);
-        two.masks_documents = false;
-        struct outcome packed = run(&one, both, true), alone = run(&two, each, false);
-        same(dims->name, &packed, &alone);
-        free(packed.grads);
-        free(alone.grads);
+        const bool is_learned = dims->features.position == MODEL_POSITION_LEARNED;
+        if (is_learned || dims->features.position == MODEL_POSITION_ROPE)
+            check_alone(dims, is_learned, true);
+        learned_n += is_learned;
     }
+    assert_true(learned_n > 0);
 }
 
 static int open_device(void **state) { return dev_cpu_open(2, CPU_ISA_N, &dev) == ST_OK ? 0 : -1; }

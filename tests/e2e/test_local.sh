@@ -18,7 +18,7 @@ bytes=$(($(stat -c %s $file) - 8 - $(od -An -t u8 -N 8 $file)))
 outer=$(jq -s '[.[] | select(.sent_bytes and .step % 5 == 0) | .sent_bytes] | unique | .[]' calm.jsonl)
 inner=$(jq -s '[.[] | select(.sent_bytes and .step % 5 != 0 and .step < 24) | .sent_bytes] | unique | .[]' calm.jsonl)
 echo "# parameters $bytes bytes, sent in a step $inner, in an outer step $outer"
-ok "every step between outer steps sends 128 bytes" is "$inner" 128
+ok "every step between outer steps sends 136 bytes" is "$inner" 136
 ok "every outer step sends the parameters in fp32 besides" is "$outer" $((inner + bytes + 64))
 ok "a checkpoint between outer steps has the parameters of each node" test -f calm/step-00000004/inner_1.safetensors
 ok "those of two nodes differ" differ calm/step-00000004/inner_{0,1}.safetensors

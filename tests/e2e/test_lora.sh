@@ -55,7 +55,7 @@ run $lora STEPS=30 METRICS_FILE=three.jsonl
 ok "a resumed run has the same losses, bit for bit" is "$(losses two.jsonl)" "$(losses three.jsonl | tail -n 10)"
 heals "$lora" kill nan
 rc=0
-limit 200 "$convoy" rehearse $lora N_NODES=2 JOIN_TIMEOUT=60s CHECKPOINT_EVERY=20 CHECKPOINT_DIR="$tmp/rehearsed" FAULT_MIX=kill,node FAULT_EVERY=1s \
+limit 200 "$convoy" rehearse $lora EPOCHS=100000 N_NODES=2 JOIN_TIMEOUT=60s CHECKPOINT_EVERY=20 CHECKPOINT_DIR="$tmp/rehearsed" FAULT_MIX=kill,node FAULT_EVERY=1s \
     DURATION=3s SEED=$RANDOM JSON=1 >out 2>err || rc=$?
 ok "workers and nodes are killed: healed from memory, with the weights of a calm run" holds out '.[0] | .problem == null and .weights.equal
     and ([.faults[].made] | add) > 0 and all(.faults[]; .made == .healed) and ([.faults[].steps_redone.worst // 0] | max) <= 1'

@@ -8,7 +8,7 @@ WHEN := $(shell grep -v '^.Format' .ci/commit || git log -1 --format='%H %cs %ct
 COMMIT := $(shell printf '%.12s' $(firstword $(WHEN)))
 DATE := $(word 2,$(WHEN))
 
-MODULES := libevent_core libevent_extra libevent_openssl libssl libcrypto libcurl libcjson libutf8proc libxxhash libzstd ucx
+MODULES := libevent_core libevent_extra libevent_openssl libssl libcrypto libcurl libcjson libutf8proc libpcre2-8 libxxhash libzstd ucx
 # WERROR=1: a warning is an error, as in CI and `make tidy`; without it a newer compiler's warnings do not stop a build.
 WERROR ?=
 WARN := -Wall -Wextra $(if $(WERROR),-Werror) -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla -Wundef
@@ -61,7 +61,7 @@ TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/*/test_*.c)) $(UNITS:%=$(BUI
 BENCHES := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/bench/bench_*.c))
 
 # What the two commands install when it is missing (Debian, Ubuntu); what is large, `make test-all` and `make containers`.
-NEED := gcc libc6-dev make pkg-config libevent-dev libcurl4-openssl-dev libssl-dev libcjson-dev libutf8proc-dev libxxhash-dev libzstd-dev libucx-dev
+NEED := gcc libc6-dev make pkg-config libevent-dev libcurl4-openssl-dev libssl-dev libcjson-dev libutf8proc-dev libpcre2-dev libxxhash-dev libzstd-dev libucx-dev
 NEED_TEST := g++ perl libcmocka-dev curl jq strace procps iproute2 openssl git ca-certificates
 NEED_ALL := lintian gnupg chromium fonts-dejavu-core python3 python3-venv python3-yaml docker-compose slurm-wlm munge mandoc zsh fish clang gcc-aarch64-linux-gnu \
   libc6-dev-arm64-cross qemu-user

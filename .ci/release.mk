@@ -8,7 +8,7 @@ NEED_RELEASE := binutils dpkg-dev patch libibverbs-dev libnl-3-dev libnl-route-3
 # UCX's parts register themselves from constructors, so all of them are linked; libucs is first because its own must run
 # before ours, which take the signals back (comm/ucx/setup.c).
 UCX_STATIC := -Wl,--whole-archive -lucs -luct -lucm -luct_cma -luct_ib -lucp -Wl,--no-whole-archive
-LIBS_STATIC = -Wl,-Bstatic -Wl,--start-group -levent_extra -levent_openssl -levent_core -lssl -lcrypto -lutf8proc -lxxhash -lzstd \
+LIBS_STATIC = -Wl,-Bstatic -Wl,--start-group -levent_extra -levent_openssl -levent_core -lssl -lcrypto -lutf8proc -lpcre2-8 -lxxhash -lzstd \
   -libverbs -lmlx5 -l:librxe-rdmav34.a -lnl-route-3 -lnl-3 -lnuma $(CUDA_STATIC) -Wl,--end-group -Wl,-Bdynamic
 
 $(BUILD)/static/done: .ci/static

@@ -10,7 +10,7 @@ if [ -n "${SAN:-}" ]; then
     exit 0
 fi
 flags="-std=c11 -O1 -D_GNU_SOURCE -I$root/src -I$root -I$root/tests"
-modules="libevent libevent_openssl libcurl libcjson openssl libutf8proc libxxhash libzstd ucx"
+modules="libevent libevent_openssl libcurl libcjson openssl libutf8proc libpcre2-8 libxxhash libzstd ucx"
 # The changed file comes before the library, which then is not asked for the right one.
 # shellcheck disable=SC2086
 libs="$build/src/base/version.o $build/libconvoy.a -lcmocka -Wl,--as-needed $(pkg-config --libs $modules) -lm -pthread"

@@ -60,7 +60,7 @@ cli 64 -- help qqqqqqqq -- err 'neither a topic, a command nor a setting'
 cli 64 -- help a b
 for words in version --version; do
     cli 0 -- $words -- out "convoy $(cat "$root/VERSION")" out 'commit ' out OpenSSL/3 err ''
-    ok "version and licence of each library" is "$(awk '$1 ~ /^(libevent|libcurl|tls|cjson|utf8proc|xxhash|zstd|ucx)$/ && NF >= 3 { print $1 }' out | sort -u | wc -l)" 8
+    ok "version and licence of each library" is "$(awk '$1 ~ /^(libevent|libcurl|tls|cjson|utf8proc|pcre2|xxhash|zstd|ucx)$/ && NF >= 3 { print $1 }' out | sort -u | wc -l)" 9
 done
 cli 64 -- version x
 cli 0 -- version gpu -- out 'opened if needed' sh '[ "$(grep -cE "^(driver|cublaslt|cudnn|nccl) +[^ ]" out)" = 4 ]'

@@ -24,13 +24,13 @@ ok "it has less than 45 MB ($size bytes)" test "$size" -lt 45000000
 # 2. It lists what is inside.
 "$release" version >out 2>err
 missing=
-for lib in libevent libcurl tls cjson utf8proc xxhash zstd ucx ibverbs libnl numa; do
+for lib in libevent libcurl tls cjson utf8proc pcre2 xxhash zstd ucx ibverbs libnl numa; do
     grep -qE "^$lib +[^ ]*[0-9][^ ]* +[A-Za-z]" out || missing="$missing $lib"
 done
 ok "version lists every library inside, with its licence" is "$missing" ""
 said=$(sed -n 's/^commit //p' out)
 ok "version names the commit" is "$said" "$(git -C "$root" rev-parse --short=12 HEAD 2>/dev/null || echo unknown)"
-ok "the licences are there in full" is "$(grep -cE '^==== (lib[a-z0-9-]+|cjson|LGPL-2.1|Apache-2.0) ?' "$build/release/licences.txt")" 13
+ok "the licences are there in full" is "$(grep -cE '^==== (lib[a-z0-9-]+|cjson|LGPL-2.1|Apache-2.0) ?' "$build/release/licences.txt")" 14
 ok "transports of InfiniBand are inside" is "$(strings "$release" | grep -xE 'rc_verbs|ud_mlx5|dc_mlx5|rc_mlx5' | sort -u | wc -l)" 4
 
 # 3. A root folder of three files.

@@ -13,6 +13,7 @@
 #include "data/tokenizer/file.h"
 #include "data/tokenizer/gpt2.h"
 #include "data/tokenizer/rules.h"
+#include "patterns.h"
 #include "format/hf_config.h"
 #include "format/safetensors.h"
 
@@ -308,7 +309,10 @@ static struct tokenizer *open_kind(enum pretoken_kind kind)
         else {
             text_add(&json,
                      "{\"type\":\"Split\",\"behavior\":\"Isolated\",\"pattern\":{\"Regex\":\"");
-            for (const char *c = tokenizer_rules_regex(kind); *c != 0; c++)
+            /* files hold none of the kind CL100K: o200k, which has no kind, in its place */
+            const char *c =
+                kind == PRETOKEN_KIND_CL100K ? PATTERN_O200K : tokenizer_rules_regex(kind);
+            for (; *c != 0; c++)
                 text_add(&json, *c == '\\' ? "\\\\" : "%c", *c);
             text_add(&json, "\"}}," LEVEL "false}]}");
         }

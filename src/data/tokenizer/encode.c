@@ -42,7 +42,7 @@ struct encode_chunk {
     struct chat_ids conversations; /* memory of ids, with config.chat */
     enum chat_form form;           /* form of its conversations */
     int64_t conversation_line;     /* line of the first one, from 1 */
-    char chat_fault[256];
+    char fault_text[512];
 };
 
 struct encode {
@@ -265,10 +265,16 @@ static bool encode_add(struct encode *encode, struct encode_chunk *chunk, const 
 {
     const struct encode_watch watch = {goes_on, encode};
     size_t n;
-    if (tokenizer_encode_watched(encode->tokenizer, encode->config.progress != NULL ? &watch : NULL,
-                                 text, bytes, is_begin, chunk->ids + chunk->n, &n) != ST_OK) {
+    const enum status st =
+        tokenizer_encode_watched(encode->tokenizer, encode->config.progress != NULL ? &watch : NULL,
+                                 text, bytes, is_begin, chunk->ids + chunk->n, &n);
+    if (st != ST_OK) {
+        if (st != ST_RETRY) {
+            text_copy(chunk->fault_text, sizeof chunk->fault_text, status_message());
+            chunk->fault = chunk->fault_text;
+        }
+        chunk->is_out_of_memory = st == ST_RETRY;
         status_clear(); /* encode_block reports it, on its own thread */
-        chunk->is_out_of_memory = true;
         return false;
     }
     chunk->n += n;
@@ -292,8 +298,8 @@ static bool encode_conversation(struct encode *encode, struct encode_chunk *chun
         chat_record(encode->config.chat, encode->config.progress != NULL ? &watch : NULL,
                     (const char *)line, n, &chunk->form, ids);
     if (st != ST_OK && st != ST_RETRY) {
-        text_copy(chunk->chat_fault, sizeof chunk->chat_fault, status_message());
-        chunk->fault = chunk->chat_fault;
+        text_copy(chunk->fault_text, sizeof chunk->fault_text, status_message());
+        chunk->fault = chunk->fault_text;
     }
     chunk->is_out_of_memory = st == ST_RETRY;
     status_clear(); /* encode_block reports it, on its own thread */
@@ -404,6 +410,8 @@ static enum status fail_chunk(const struct encode *encode, const struct encode_c
     if (chunk->is_out_of_memory)
         return FAIL(ST_RETRY, "out of memory: tokens of %zu bytes of %s", chunk->bytes,
                     encode->file->path);
+    if (encode->file->kind == DATA_FILE_KIND_TEXT)
+        return FAIL(ST_BAD_DATA, "%s: %s", encode->file->path, chunk->fault);
     if (encode->config.chat != NULL)
         return FAIL(ST_BAD_DATA, "%s, line %lld: %s; correct or remove the line",
                     encode->file->path, (long long)encode->lines, chunk->fault);
@@ -464,9 +472,11 @@ static enum status encode_grow(struct encode *encode)
         return FAIL(ST_BAD_DATA,
                     "%s, line %lld: a line longer than %lld bytes; correct or remove the line",
                     encode->file->path, (long long)encode->lines + 1, (long long)ENCODE_LINE_MAX);
-    return FAIL(ST_BAD_DATA,
-                "%s has %zu bytes in a row without a place to split words; this is not text",
-                encode->file->path, encode->cap);
+    return FAIL(
+        ST_BAD_DATA,
+        "%s has %zu bytes in a row without a place to split words; this is not text, or the "
+        "pattern of the tokenizer allows no cuts: use .jsonl with a document on each line",
+        encode->file->path, encode->cap);
 }
 
 static enum status encode_stream(struct encode *encode, struct stream *stream,

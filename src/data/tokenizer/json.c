@@ -97,6 +97,16 @@ static bool is_word(json_span span, const char *word)
 }
 static bool is_null(json_span span) { return span.text == NULL || is_word(span, "null"); }
 
+/* Returns true if a number is missing or 0: "0", "0.0", "0e0". */
+static bool is_zero(json_span span)
+{
+    for (size_t i = 0; !is_null(span) && i < span.n && span.text[i] != 'e' && span.text[i] != 'E';
+         i++)
+        if (span.text[i] != '0' && span.text[i] != '.' && span.text[i] != '-')
+            return false;
+    return true;
+}
+
 static enum status read_document(struct json_reader *r, const char *bytes, size_t n)
 {
     const struct json_field top[] = {{"normalizer", &r->normalizer},
@@ -126,11 +136,11 @@ static enum status read_document(struct json_reader *r, const char *bytes, size_
                     "another tokenizer",
                     r->name, r->type.text != NULL && r->type.n < 40 ? (int)r->type.n : 7,
                     r->type.text != NULL && r->type.n < 40 ? r->type.text : "unnamed");
-    if (!is_null(r->dropout) || (!is_null(r->prefix) && !is_word(r->prefix, "\"\"")) ||
+    if (!is_zero(r->dropout) || (!is_null(r->prefix) && !is_word(r->prefix, "\"\"")) ||
         (!is_null(r->suffix) && !is_word(r->suffix, "\"\"")))
         return FAIL(ST_BAD_DATA,
-                    "%s: its model has dropout, continuing_subword_prefix or end_of_word_suffix, "
-                    "which are not supported; use another tokenizer",
+                    "%s: its model has dropout over 0, continuing_subword_prefix or "
+                    "end_of_word_suffix, which are not supported; use another tokenizer",
                     r->name);
     return ST_OK;
 }
@@ -166,6 +176,11 @@ static enum status read_token(const struct json_reader *r, const char *text, siz
 
 /* ---- added tokens ---- */
 
+static bool is_true(const cJSON *object, const char *key)
+{
+    return cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(object, key));
+}
+
 static enum status read_added_one(struct json_reader *r, json_span span,
                                   struct tokenizer_added *out)
 {
@@ -179,20 +194,15 @@ static enum status read_added_one(struct json_reader *r, json_span span,
     const size_t n = st == ST_OK ? strlen(content) : 0;
     if (st == ST_OK && (n == 0 || n > BPE_TOKEN_BYTES_MAX))
         st = bad_string(r, content, n);
-    static const char *const unread[] = {"single_word", "lstrip", "rstrip"};
-    for (int i = 0; st == ST_OK && i < 3; i++)
-        if (cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(one, unread[i])))
-            st = FAIL(ST_BAD_DATA,
-                      "%s: the added token %.80s has %s, which is not supported; set it to false "
-                      "if the texts do not need it",
-                      r->name, content, unread[i]);
     if (st == ST_OK)
-        *out = (struct tokenizer_added){
-            .id = (uint32_t)id,
-            .text = (uint8_t *)memory_text(content),
-            .n = n,
-            .is_normalized = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(one, "normalized")),
-            .is_special = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(one, "special"))};
+        *out = (struct tokenizer_added){.id = (uint32_t)id,
+                                        .text = (uint8_t *)memory_text(content),
+                                        .n = n,
+                                        .is_normalized = is_true(one, "normalized"),
+                                        .is_special = is_true(one, "special"),
+                                        .is_word = is_true(one, "single_word"),
+                                        .strips_left = is_true(one, "lstrip"),
+                                        .strips_right = is_true(one, "rstrip")};
     cJSON_Delete(one);
     return st;
 }
@@ -400,7 +410,7 @@ static enum status finish_bpe(struct json_reader *r)
         LOG_INFO("%s has no token for %d of 256 bytes (the first is 0x%02X): texts %s them",
                  r->name, missing_n, missing,
                  rules.unknown == BPE_NONE ? "lose" : "get its unknown token for");
-    if (r->rules.kind == PRETOKEN_KIND_WHOLE && !r->has_inner_space)
+    if (r->rules.kind == PRETOKEN_KIND_WHOLE && r->rules.split == NULL && !r->has_inner_space)
         r->rules.kind = PRETOKEN_KIND_WORDS;
     return ST_OK;
 }
@@ -411,6 +421,8 @@ static enum status make_tokenizer(struct json_reader *r, struct tokenizer **out)
         r->rules.begin[0] != 0 ? added_with(r, r->rules.begin) : NULL;
     struct tokenizer_config config = {.name = r->name,
                                       .kind = r->rules.kind,
+                                      .split = r->rules.split,
+                                      .normal = r->rules.normal,
                                       .is_nfc = r->rules.is_nfc,
                                       .is_spm = r->rules.is_spm,
                                       .prefix = r->rules.prefix,
@@ -426,7 +438,9 @@ static enum status make_tokenizer(struct json_reader *r, struct tokenizer **out)
         found = added_with(r, known[i]);
     config.end = found != NULL ? found->id : TOKENIZER_NONE;
     config.bpe = r->bpe;
-    r->bpe = NULL; /* tokenizer_new owns it now */
+    r->bpe = NULL; /* tokenizer_new owns them now */
+    r->rules.split = NULL;
+    r->rules.normal = NULL;
     return tokenizer_new(&config, out);
 }
 
@@ -478,6 +492,7 @@ enum status tokenizer_json_open(const char *bytes, size_t n, const char *name, c
         free((void *)(uintptr_t)r->special[i].text);
     free(r->special);
     free(r->scratch);
+    tokenizer_rules_free(&r->rules);
     bpe_close(r->bpe);
     free(r);
     return st;

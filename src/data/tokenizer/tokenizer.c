@@ -18,13 +18,14 @@ struct added_one {
     uint32_t id;
     uint32_t n;
     uint8_t *text;
-    bool is_special;
+    bool is_special, is_word, strips_left, strips_right;
 };
 
 struct added_tokens {
     size_t n, longest;
-    uint32_t from[257]; /* strings that begin with byte b: item[from[b], from[b + 1]) */
-    uint64_t two[1024]; /* first two bytes that some string has */
+    bool has_words, has_strips; /* some string is_word; some strips */
+    uint32_t from[257];         /* strings that begin with byte b: item[from[b], from[b + 1]) */
+    uint64_t two[1024];         /* first two bytes that some string has */
     struct added_one item[];
 };
 
@@ -44,13 +45,17 @@ static void added_tokens_close(struct added_tokens *added)
     free(added);
 }
 
-/* added_tokens_put — adds a string before the first search; n ≥ 1. */
-static void added_tokens_put(struct added_tokens *added, uint32_t id, const uint8_t *text, size_t n,
-                             bool is_special)
+/* added_tokens_put — adds text[0, n), the string of `one`, before the first search; n ≥ 1. */
+static void added_tokens_put(struct added_tokens *added, const struct tokenizer_added *one,
+                             const uint8_t *text, size_t n)
 {
     uint8_t *copy = memcpy(memory_new(1, n), text, n);
-    added->item[added->n++] = (struct added_one){id, (uint32_t)n, copy, is_special};
+    added->item[added->n++] =
+        (struct added_one){one->id,          (uint32_t)n,      copy, one->is_special, one->is_word,
+                           one->strips_left, one->strips_right};
     added->longest = n > added->longest ? n : added->longest;
+    added->has_words = added->has_words || one->is_word;
+    added->has_strips = added->has_strips || one->strips_left || one->strips_right;
 }
 
 /* Compares by first byte, then the longest first, then the smallest id. */
@@ -89,11 +94,11 @@ static inline bool may_begin(const struct added_tokens *added, const uint8_t *p,
     return end - p < 2 || (added->two[two >> 6] >> (two & 63) & 1);
 }
 
-/* added_tokens_next — returns the beginning of the next string, at or after p; its id and length.
- * end: none. keeps_special: special tokens are not searched. */
-static const uint8_t *added_tokens_next(const struct added_tokens *added, bool keeps_special,
-                                        const uint8_t *p, const uint8_t *end, uint32_t *id_out,
-                                        size_t *n_out)
+/* added_tokens_next — returns the next string at or after p, and its beginning; NULL: none.
+ * keeps_special: special tokens are not searched. */
+static const struct added_one *added_tokens_next(const struct added_tokens *added,
+                                                 bool keeps_special, const uint8_t *p,
+                                                 const uint8_t *end, const uint8_t **at_out)
 {
     for (; p < end; p++) {
         if (!may_begin(added, p, end))
@@ -103,21 +108,24 @@ static const uint8_t *added_tokens_next(const struct added_tokens *added, bool k
             if (one->n > (size_t)(end - p) || memcmp(one->text, p, one->n) != 0 ||
                 (keeps_special && one->is_special))
                 continue;
-            *id_out = one->id;
-            *n_out = one->n;
-            return p;
+            *at_out = p;
+            return one;
         }
     }
-    return end;
+    return NULL;
 }
 
 /* added_tokens_spans — returns true if a string, whole or cut off by end, may contain the position
- * `at`, but not begin there. touches: or end there. */
+ * `at`, or reach beyond it with the white space and the neighbours that count. touches: or end
+ * there. */
 static bool added_tokens_spans(const struct added_tokens *added, const uint8_t *text,
                                const uint8_t *at, const uint8_t *end, bool touches)
 {
     const uint8_t *p = (size_t)(at - text) < added->longest ? text : at - added->longest;
-    for (; p < at; p++) {
+    touches = touches || added->has_words || added->has_strips;
+    if (added->has_strips && (at[-1] >= 0x80 || normal_text_is_space(at[-1])))
+        return true;
+    for (; p < at + added->has_words; p++) {
         if (!may_begin(added, p, end))
             continue;
         for (size_t i = added->from[*p]; i < added->from[*p + 1]; i++) {
@@ -128,6 +136,33 @@ static bool added_tokens_spans(const struct added_tokens *added, const uint8_t *
         }
     }
     return false;
+}
+
+/* Returns true if no word character is next to [at, stop) in [text, end). */
+static bool stands_alone(const uint8_t *text, const uint8_t *at, const uint8_t *stop,
+                         const uint8_t *end)
+{
+    size_t n;
+    return (at == text || !normal_text_is_word(normal_text_char_before(text, at, &n))) &&
+           (stop == end || !normal_text_is_word(normal_text_char(stop, end, &n)));
+}
+
+/* Returns the beginning of the white space that ends at p. */
+static const uint8_t *space_before(const uint8_t *text, const uint8_t *p)
+{
+    size_t n;
+    while (p > text && normal_text_is_space(normal_text_char_before(text, p, &n)))
+        p -= n;
+    return p;
+}
+
+/* Returns the end of the white space that begins at p. */
+static const uint8_t *space_after(const uint8_t *p, const uint8_t *end)
+{
+    size_t n;
+    while (p < end && normal_text_is_space(normal_text_char(p, end, &n)))
+        p += n;
+    return p;
 }
 
 /* A shorter text is not worth the memory of a cache of words. */
@@ -151,6 +186,9 @@ struct tokenizer_run {
     bool keeps_special;     /* names of special tokens stay text */
     uint8_t *copy, *spaced; /* a segment normalised; a segment with a space before it */
     size_t copy_cap, spaced_cap;
+    size_t n_bytes;                  /* length of the whole text */
+    struct normal_work *normal_work; /* NULL: not used so far */
+    struct split_work *split_work;
     uint32_t *out;
     size_t n;
 };
@@ -163,9 +201,23 @@ static void reserve_buffer(uint8_t **buffer, size_t *cap, size_t need)
         *buffer = memory_resize(*buffer, *cap = need, 1);
 }
 
+/* Encodes one pre-token. */
+static enum status put_word(void *arg, const uint8_t *p, size_t n)
+{
+    struct tokenizer_run *run = arg;
+    return bpe_encode(run->tokenizer->config.bpe, PRETOKEN_KIND_WHOLE, run->cache, run->watch, p, n,
+                      run->out, &run->n);
+}
+
 static enum status put_words(struct tokenizer_run *run, const uint8_t *p, size_t n)
 {
     const struct tokenizer_config *config = &run->tokenizer->config;
+    if (config->split != NULL) {
+        if (run->split_work == NULL)
+            run->split_work = split_work_new(config->split, run->watch,
+                                             tokenizer_cap(run->tokenizer, run->n_bytes));
+        return split_run(run->split_work, p, n, put_word, run);
+    }
     return bpe_encode(config->bpe, config->kind, run->cache, run->watch, p, n, run->out, &run->n);
 }
 
@@ -197,21 +249,25 @@ typedef enum status segment_fn(struct tokenizer_run *run, const uint8_t *p, size
 static enum status split_added(struct tokenizer_run *run, const struct added_tokens *added,
                                const uint8_t *text, size_t n_bytes, bool at_start, segment_fn *put)
 {
-    const uint8_t *p = text, *end = text + n_bytes;
+    const uint8_t *p = text, *end = text + n_bytes, *from = text, *at;
+    const struct added_one *one;
     if (added == NULL)
         return put(run, text, n_bytes, at_start);
-    while (p < end) {
-        uint32_t id = 0;
-        size_t n = 0;
-        const uint8_t *at = added_tokens_next(added, run->keeps_special, p, end, &id, &n);
+    while ((one = added_tokens_next(added, run->keeps_special, from, end, &at)) != NULL) {
+        const uint8_t *stop = at + one->n;
+        from = stop;
+        if (one->is_word && !stands_alone(text, at, stop, end))
+            continue;
+        if (one->strips_left)
+            at = space_before(text, at);
+        if (one->strips_right)
+            stop = space_after(stop, end);
         if (at > p)
             TRY(put(run, p, (size_t)(at - p), at_start && p == text));
-        if (at == end)
-            break;
-        run->out[run->n++] = id;
-        p = at + n;
+        run->out[run->n++] = one->id;
+        p = stop;
     }
-    return ST_OK;
+    return p < end ? put(run, p, (size_t)(end - p), at_start && p == text) : ST_OK;
 }
 
 /* Replaces p[0, n) by its normal form, with the space of FIRST and SEGMENT, if that is
@@ -220,6 +276,11 @@ static enum status normalize_text(struct tokenizer_run *run, const uint8_t **p, 
                                   bool at_start)
 {
     const struct tokenizer_config *config = &run->tokenizer->config;
+    if (config->normal != NULL) {
+        if (run->normal_work == NULL)
+            run->normal_work = normal_work_new(config->normal, run->watch, run->n_bytes);
+        TRY(normal_run(run->normal_work, needs_space(run, at_start, true, false), p, n));
+    }
     const bool is_spaced = needs_space(run, at_start, config->prefix == TOKENIZER_PREFIX_SEGMENT,
                                        config->prefix == TOKENIZER_PREFIX_FIRST);
     const bool changes = (config->is_nfc || config->is_spm) && !normal_text_is_ascii(*p, *n);
@@ -234,7 +295,7 @@ static enum status normalize_text(struct tokenizer_run *run, const uint8_t **p, 
     else if (config->is_spm)
         made = normal_text_spm(*p, *n, to);
     else
-        TRY(normal_text_nfc(run->watch, *p, *n, to, &made));
+        TRY(normal_text_form(NORMAL_FORM_NFC, run->watch, *p, *n, to, &made));
     *p = run->copy;
     *n = made + is_spaced;
     return ST_OK;
@@ -246,20 +307,31 @@ static enum status put_normal(struct tokenizer_run *run, const uint8_t *p, size_
     if (n == 0)
         return ST_OK;
     TRY(normalize_text(run, &p, &n, at_start));
+    if (n == 0)
+        return ST_OK;
     return split_added(run, run->tokenizer->normalized, p, n, at_start, put_segment);
+}
+
+/* Frees the memory of a run. */
+static void end_run(struct tokenizer_run *run)
+{
+    bpe_cache_free(run->cache);
+    normal_work_free(run->normal_work);
+    split_work_free(run->split_work);
+    free(run->copy);
+    free(run->spaced);
 }
 
 static enum status encode_run(struct tokenizer_run *run, const void *text, size_t n_bytes,
                               bool at_start, size_t *n_out)
 {
+    run->n_bytes = n_bytes;
     if (n_bytes >= TOKENIZER_CACHE_FROM)
         run->cache = bpe_cache_new();
     const enum status st =
         split_added(run, run->tokenizer->raw, text, n_bytes, at_start, put_normal);
-    bpe_cache_free(run->cache);
-    free(run->copy);
-    free(run->spaced);
     *n_out = run->n;
+    end_run(run);
     return st;
 }
 
@@ -293,16 +365,15 @@ enum status tokenizer_encode_turn(const struct tokenizer *tokenizer,
 enum status tokenizer_normal_bytes(const struct tokenizer *tokenizer, const void *text, size_t n,
                                    size_t *n_out)
 {
-    enum status st = ST_OK;
-    *n_out = n;
-    if ((!tokenizer->config.is_nfc && !tokenizer->config.is_spm) || normal_text_is_ascii(text, n))
+    struct tokenizer_run run = {.tokenizer = tokenizer, .n_bytes = n};
+    const uint8_t *p = text;
+    if (tokenizer->config.normal != NULL && !normal_has_edges(tokenizer->config.normal)) {
+        *n_out = SIZE_MAX / 2;
         return ST_OK;
-    uint8_t *made = memory_new(NORMAL_TEXT_GROWTH, n);
-    if (tokenizer->config.is_spm)
-        *n_out = normal_text_spm(text, n, made);
-    else
-        st = normal_text_nfc(NULL, text, n, made, n_out);
-    free(made);
+    }
+    const enum status st = normalize_text(&run, &p, &n, true); /* not begun: no space */
+    *n_out = n;
+    end_run(&run);
     return st;
 }
 
@@ -324,10 +395,12 @@ uint32_t tokenizer_find(const struct tokenizer *tokenizer, const char *name)
 
 size_t tokenizer_cap(const struct tokenizer *tokenizer, size_t n_bytes)
 {
-    return (!tokenizer->config.is_nfc && !tokenizer->config.is_spm &&
-            tokenizer->config.prefix == TOKENIZER_PREFIX_NONE)
-               ? n_bytes
-               : NORMAL_TEXT_GROWTH * n_bytes + 1;
+    const struct tokenizer_config *config = &tokenizer->config;
+    /* A segment has a byte at least, and may get others before it. */
+    const size_t n = config->normal != NULL ? normal_most(config->normal, n_bytes) : n_bytes;
+    return !config->is_nfc && !config->is_spm && config->prefix == TOKENIZER_PREFIX_NONE
+               ? n
+               : NORMAL_TEXT_GROWTH * n + 1;
 }
 
 size_t tokenizer_prompt_cap(const struct tokenizer *tokenizer, size_t n_bytes)
@@ -359,9 +432,18 @@ static bool stands_before(const uint8_t *text, const uint8_t *at)
     return normal_text_stands(p, at);
 }
 
+/* Returns true if an ASCII letter ends at `at` and a space or a line feed begins there. */
+static bool is_edge(const uint8_t *at)
+{
+    const uint8_t before = at[-1] | 0x20;
+    return before >= 'a' && before <= 'z' && (*at == ' ' || *at == '\n');
+}
+
 static bool is_safe(const struct tokenizer *tokenizer, const uint8_t *text, const uint8_t *at,
                     const uint8_t *end)
 {
+    if (tokenizer->config.normal != NULL && !is_edge(at))
+        return false;
     if (tokenizer->config.is_nfc && !(normal_text_stands(at, end) && stands_before(text, at)))
         return false;
     if (tokenizer->needs_line && *at != '\n' && *at != '\r')
@@ -375,13 +457,28 @@ static bool is_safe(const struct tokenizer *tokenizer, const uint8_t *text, cons
            !added_tokens_spans(tokenizer->normalized, text, at, end, touches);
 }
 
+/* Returns the last edge in text[0, n_bytes), after its beginning; 0: there is none. */
+static size_t edge_cut(const uint8_t *text, size_t n_bytes)
+{
+    for (size_t at = n_bytes; at > 1;)
+        if (is_edge(text + --at))
+            return at;
+    return 0;
+}
+
 size_t tokenizer_cut(const struct tokenizer *tokenizer, const void *text, size_t n_bytes)
 {
+    const struct tokenizer_config *config = &tokenizer->config;
     const uint8_t *bytes = text;
-    size_t cut = pretoken_cut(tokenizer->config.kind, bytes, n_bytes);
-    while (cut > 0 && !is_safe(tokenizer, bytes, bytes + cut, bytes + n_bytes))
-        cut = pretoken_cut(tokenizer->config.kind, bytes, cut);
-    return cut;
+    if ((config->split != NULL && !split_has_edges(config->split)) ||
+        (config->normal != NULL && !normal_has_edges(config->normal)))
+        return 0;
+    for (size_t cut = n_bytes; cut > 0;) {
+        cut = config->split != NULL ? edge_cut(bytes, cut) : pretoken_cut(config->kind, bytes, cut);
+        if (cut > 0 && is_safe(tokenizer, bytes, bytes + cut, bytes + n_bytes))
+            return cut;
+    }
+    return 0;
 }
 
 /* ---- making one ---- */
@@ -392,19 +489,25 @@ static enum status add_normalized(struct tokenizer *tokenizer, const struct toke
     struct tokenizer_run run = {.tokenizer = tokenizer};
     const uint8_t *p = added->text;
     size_t n = added->n;
-    TRY(normalize_text(&run, &p, &n, false)); /* with the space of each segment */
-    enum status st = ST_OK;
-    if (tokenizer->config.is_nfc && !normal_text_is_ascii(added->text, added->n))
+    enum status st = normalize_text(&run, &p, &n, false); /* with the space of each segment */
+    if (tokenizer->config.normal != NULL ||
+        (tokenizer->config.is_nfc && !normal_text_is_ascii(added->text, added->n)))
         tokenizer->needs_line = true;
-    if ((tokenizer->needs_line && memchr(p, '\n', n) != NULL) ||
-        (tokenizer->config.is_spm && n > 1 && memchr(p + 1, ' ', n - 1) != NULL))
+    if (st == ST_OK && n == 0)
         st = FAIL(ST_BAD_DATA,
-                  "%s: the added token %.*s (id %u) is normalised and holds a space or a line end, "
-                  "which is not supported; set \"normalized\": false for it",
+                  "%s: the added token %.*s (id %u) is nothing in normalised text; set "
+                  "\"normalized\": false for it",
+                  tokenizer->name, (int)added->n, (const char *)added->text, added->id);
+    if (st == ST_OK && ((tokenizer->needs_line && memchr(p, '\n', n) != NULL) ||
+                        (tokenizer->config.is_spm && n > 1 && memchr(p + 1, ' ', n - 1) != NULL) ||
+                        (tokenizer->config.is_spm && (added->strips_left || added->strips_right))))
+        st = FAIL(ST_BAD_DATA,
+                  "%s: the added token %.*s (id %u) is normalised and holds or strips spaces or a "
+                  "line end, which is not supported; set \"normalized\": false for it",
                   tokenizer->name, (int)added->n, (const char *)added->text, added->id);
     if (st == ST_OK)
-        added_tokens_put(tokenizer->normalized, added->id, p, n, added->is_special);
-    free(run.copy);
+        added_tokens_put(tokenizer->normalized, added, p, n);
+    end_run(&run);
     return st;
 }
 
@@ -431,13 +534,46 @@ static enum status put_added(struct tokenizer *tokenizer, const struct tokenizer
         if (one->is_normalized)
             TRY(add_normalized(tokenizer, one));
         else
-            added_tokens_put(tokenizer->raw, one->id, one->text, one->n, one->is_special);
+            added_tokens_put(tokenizer->raw, one, one->text, one->n);
     }
     if (raw > 0)
         added_tokens_sort(tokenizer->raw);
     if (normalized > 0)
         added_tokens_sort(tokenizer->normalized);
     return ST_OK;
+}
+
+/* Returns a hash of the steps, 0: there are none. */
+static uint64_t steps_identity(const struct tokenizer_config *config)
+{
+    const uint64_t facts[] = {config->split != NULL ? split_identity(config->split) : 0,
+                              config->normal != NULL ? normal_identity(config->normal) : 0};
+    return config->split != NULL || config->normal != NULL ? XXH3_64bits(facts, sizeof facts) : 0;
+}
+
+/* Hashes everything that ids depend on. Identities of tokenizers without steps and flags must stay
+ * the same. */
+static void set_identity(struct tokenizer *tokenizer, const struct tokenizer_config *config)
+{
+    uint64_t facts[] = {0,          0, config->kind, config->is_nfc, config->is_spm, config->prefix,
+                        config->end};
+    const uint64_t steps = steps_identity(config);
+    bpe_identity(config->bpe, facts);
+    XXH128_hash_t sum = XXH3_128bits(facts, sizeof facts);
+    for (size_t i = 0; i < config->added_n; i++) {
+        const struct tokenizer_added *one = config->added + i;
+        const uint64_t flags = (uint64_t)one->is_normalized + 2 * (uint64_t)one->is_word +
+                               4 * (uint64_t)one->strips_left + 8 * (uint64_t)one->strips_right;
+        const uint64_t more[] = {sum.low64, sum.high64, one->id, flags,
+                                 XXH3_64bits(one->text, one->n)};
+        sum = XXH3_128bits(more, sizeof more);
+    }
+    if (steps != 0) {
+        const uint64_t more[] = {sum.low64, sum.high64, steps};
+        sum = XXH3_128bits(more, sizeof more);
+    }
+    tokenizer->identity[0] = sum.low64;
+    tokenizer->identity[1] = sum.high64;
 }
 
 enum status tokenizer_new(const struct tokenizer_config *config, struct tokenizer **out)
@@ -453,21 +589,8 @@ enum status tokenizer_new(const struct tokenizer_config *config, struct tokenize
         tokenizer_close(tokenizer);
         return st;
     }
-    /* Everything that ids depend on. */
-    uint64_t facts[] = {0,          0, config->kind, config->is_nfc, config->is_spm, config->prefix,
-                        config->end};
-    if (!config->is_built_in) {
-        bpe_identity(config->bpe, facts);
-        XXH128_hash_t sum = XXH3_128bits(facts, sizeof facts);
-        for (size_t i = 0; i < config->added_n; i++) {
-            const struct tokenizer_added *one = config->added + i;
-            const uint64_t more[] = {sum.low64, sum.high64, one->id, one->is_normalized,
-                                     XXH3_64bits(one->text, one->n)};
-            sum = XXH3_128bits(more, sizeof more);
-        }
-        tokenizer->identity[0] = sum.low64;
-        tokenizer->identity[1] = sum.high64;
-    }
+    if (!config->is_built_in)
+        set_identity(tokenizer, config);
     *out = tokenizer;
     return ST_OK;
 }
@@ -477,6 +600,8 @@ void tokenizer_close(struct tokenizer *tokenizer)
     if (tokenizer == NULL)
         return;
     bpe_close(tokenizer->config.bpe);
+    split_close(tokenizer->config.split);
+    normal_close(tokenizer->config.normal);
     added_tokens_close(tokenizer->raw);
     added_tokens_close(tokenizer->normalized);
     free(tokenizer->is_added);
@@ -529,7 +654,8 @@ bool tokenizer_is_same(const struct tokenizer *a, const struct tokenizer *b)
     bpe_identity(b->config.bpe, y);
     return memcmp(x, y, sizeof x) == 0 && a->config.kind == b->config.kind &&
            a->config.is_nfc == b->config.is_nfc && a->config.is_spm == b->config.is_spm &&
-           a->config.prefix == b->config.prefix && a->config.end == b->config.end;
+           a->config.prefix == b->config.prefix && a->config.end == b->config.end &&
+           steps_identity(&a->config) == steps_identity(&b->config);
 }
 
 const uint8_t *tokenizer_bytes(const struct tokenizer *tokenizer, uint32_t id, size_t *n_out)

@@ -2,8 +2,8 @@
  *
  * The order is the same as in Hugging Face's tokenizers: added tokens are split off, the text
  * between them is normalised, added tokens with is_normalized are split off the result, and the
- * rest is cut into pre-tokens (pretoken.h), which merge (bpe.h). No token is put before or after a
- * text.
+ * rest is cut into pre-tokens (pretoken.h, split.h), which merge (bpe.h). No token is put before or
+ * after a text.
  *
  * Bytes that are not UTF-8: a byte-level vocabulary keeps each as a separate character, which no
  * normalisation changes; SentencePiece's replaces each by U+FFFD, as that library does. It must not
@@ -17,7 +17,9 @@
 
 #include "base/status.h"
 #include "data/tokenizer/bpe.h"
+#include "data/tokenizer/normal.h"
 #include "data/tokenizer/pretoken.h"
+#include "data/tokenizer/split.h"
 
 #define TOKENIZER_NONE BPE_NONE
 #define TOKENIZER_ADDED_MAX 4096
@@ -36,14 +38,20 @@ struct tokenizer_added {
     uint32_t id;
     const uint8_t *text;
     size_t n;
-    bool is_normalized; /* found in the text after normalisation */
-    bool is_special;    /* a control token: stays text in the content of a chat */
+    bool is_normalized;             /* found in the text after normalisation */
+    bool is_word;                   /* found only if no word character is next to it */
+    bool strips_left, strips_right; /* white space next to it belongs to it */
+    bool is_special;                /* a control token: stays text in the content of a chat */
 };
 
 struct tokenizer_config {
     const char *name; /* for messages */
     struct bpe *bpe;  /* tokenizer_new owns it, even when it fails */
     enum pretoken_kind kind;
+    /* Steps in place of kind and before is_spm, or NULL: tokenizer_new owns them, even when it
+     * fails. */
+    struct split *split;
+    struct normal *normal;
     bool is_nfc;
     bool is_spm; /* SentencePiece: U+2581 is ' ' */
     enum tokenizer_prefix prefix;
@@ -73,7 +81,8 @@ bool tokenizer_is_same(const struct tokenizer *a, const struct tokenizer *b);
 /* tokenizer_cap — returns the most ids of a text of n_bytes. */
 size_t tokenizer_cap(const struct tokenizer *tokenizer, size_t n_bytes);
 /* tokenizer_encode — writes the ids of text to out, which has space for tokenizer_cap. is_begin:
- * a document begins here. Fails ST_RETRY: out of memory. */
+ * a document begins here. Fails ST_RETRY: out of memory; ST_BAD_DATA: its pattern needs too many
+ * steps for this text. */
 enum status tokenizer_encode(const struct tokenizer *tokenizer, const void *text, size_t n_bytes,
                              bool is_begin, uint32_t *out, size_t *n_out);
 /* tokenizer_encode_watched — does the same, ended by watch (NULL allowed): then ST_RETRY. */
@@ -86,7 +95,8 @@ enum status tokenizer_encode_turn(const struct tokenizer *tokenizer,
                                   const struct encode_watch *watch, const void *text,
                                   size_t n_bytes, bool is_begin, uint32_t *out, size_t *n_out);
 /* tokenizer_normal_bytes — returns in *n_out the bytes of the normal form of a text, without a
- * space that is put before it. Fails ST_RETRY: out of memory. */
+ * space that is put before it; SIZE_MAX / 2: the parts of a text do not add up, because steps
+ * change its ends. Fails ST_RETRY: out of memory. */
 enum status tokenizer_normal_bytes(const struct tokenizer *tokenizer, const void *text, size_t n,
                                    size_t *n_out);
 /* tokenizer_is_plain_added — returns true if the id, below the vocabulary, is an added token that

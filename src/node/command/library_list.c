@@ -1,11 +1,14 @@
 /* library_list — release, commit, compiler and the libraries of this program, for `version`. */
+#define PCRE2_CODE_UNIT_WIDTH 8
 #include "node/command.h"
 
+#include <string.h>
 #include <unistd.h>
 
 #include <cjson/cJSON.h>
 #include <curl/curl.h>
 #include <event2/event.h>
+#include <pcre2.h>
 #include <ucp/api/ucp.h>
 #include <utf8proc.h>
 #include <xxhash.h>
@@ -51,6 +54,15 @@ static void add_driver(struct text *out)
     status_clear();
 }
 
+/* add_pcre2 — appends PCRE2, whose version is followed by its date. */
+static void add_pcre2(struct text *out)
+{
+    char version[64] = "";
+    (void)pcre2_config(PCRE2_CONFIG_VERSION, version);
+    version[strcspn(version, " ")] = 0;
+    add_library(out, "pcre2", version, "BSD-3-Clause");
+}
+
 void library_list_write(bool is_gpu, struct text *out)
 {
     const curl_version_info_data *curl = curl_version_info(CURLVERSION_NOW);
@@ -66,6 +78,7 @@ void library_list_write(bool is_gpu, struct text *out)
     add_library(out, "tls", curl->ssl_version, "Apache-2.0");
     add_library(out, "cjson", cJSON_Version(), "MIT");
     add_library(out, "utf8proc", utf8proc_version(), "MIT and Unicode-3.0");
+    add_pcre2(out);
     add_library(out, "xxhash", xxhash_text, "BSD-2-Clause");
     add_library(out, "zstd", ZSTD_versionString(), "BSD-3-Clause");
     add_library(out, "ucx", ucp_get_version_string(), "BSD-3-Clause");

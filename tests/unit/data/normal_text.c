@@ -19,7 +19,7 @@ static void check(const uint8_t *text, size_t n)
     const utf8proc_ssize_t want_n =
         utf8proc_map(text, (utf8proc_ssize_t)n, &want, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
     assert_true(want_n >= 0);
-    assert_int_equal(normal_text_nfc(NULL, text, n, out, &made), ST_OK);
+    assert_int_equal(normal_text_form(NORMAL_FORM_NFC, NULL, text, n, out, &made), ST_OK);
     assert_int_equal(made, want_n);
     assert_memory_equal(out, want, made);
     free(want);
@@ -63,7 +63,8 @@ TEST(test_standing)
                 continue;
             const size_t k = put(before, text);
             memcpy(text + k, after, n);
-            assert_int_equal(normal_text_nfc(NULL, text, k + n, out, &made), ST_OK);
+            assert_int_equal(normal_text_form(NORMAL_FORM_NFC, NULL, text, k + n, out, &made),
+                             ST_OK);
             assert_true(made > n && memcmp(out + made - n, after, n) == 0);
         }
     }
@@ -96,7 +97,9 @@ TEST(test_broken)
                                "e\xcc\x81\xe2\x82z\xc3";
     uint8_t out[64];
     size_t n;
-    assert_int_equal(normal_text_nfc(NULL, (const uint8_t *)text, sizeof text - 1, out, &n), ST_OK);
+    assert_int_equal(
+        normal_text_form(NORMAL_FORM_NFC, NULL, (const uint8_t *)text, sizeof text - 1, out, &n),
+        ST_OK);
     assert_int_equal(n, 10);
     assert_memory_equal(out, "a\xff\xcc\x81\xc3\xa9\xe2\x82z\xc3", 10);
     n = normal_text_spm((const uint8_t *)"\xe2\x96\x81x\xff", 5, out);

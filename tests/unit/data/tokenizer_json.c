@@ -2,6 +2,7 @@
  * with its name. tests/tokenizers compares ids with the package tokenizers. */
 #include "harness.h"
 
+#include "base/rand.h"
 #include "data/tokenizer/file.h"
 
 #define MARK "\xe2\x96\x81"
@@ -74,6 +75,129 @@ TEST(test_missing_bytes)
     }
 }
 
+#define PATTERN(regex, behavior)                                             \
+    "{\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"" regex \
+    "\"},\"behavior\":\"" behavior "\"}," MODEL "}"
+
+static void check_ids(const struct tokenizer *tokenizer, const char *text, const uint32_t *want,
+                      size_t want_n)
+{
+    uint32_t ids[64];
+    size_t n;
+    assert_int_equal(tokenizer_encode(tokenizer, text, strlen(text), true, ids, &n), ST_OK);
+    if (n != want_n || memcmp(ids, want, n * sizeof *ids) != 0)
+        fail_msg("%s: %zu ids, the first %u", text, n, n > 0 ? ids[0] : 0);
+}
+#define CHECK_IDS(text, ...)                              \
+    check_ids(tokenizer, text, (uint32_t[]){__VA_ARGS__}, \
+              sizeof((uint32_t[]){__VA_ARGS__}) / sizeof(uint32_t))
+
+/* Patterns, and a model without dropout. */
+TEST(test_pattern)
+{
+    struct tokenizer *tokenizer;
+    assert_int_equal(opened(PATTERN("b", "MergedWithNext"), &tokenizer), ST_OK);
+    CHECK_IDS("abbab", 0, 1, 1, 0, 1);
+    tokenizer_close(tokenizer);
+    assert_int_equal(opened(PATTERN("(a+)+$", "Isolated"), &tokenizer), ST_OK);
+    uint32_t ids[64];
+    size_t n;
+    assert_int_equal(
+        tokenizer_encode(tokenizer, "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab", 36, true, ids, &n),
+        ST_BAD_DATA);
+    assert_non_null(strstr(status_message(), "t.json: its pattern (a+)+$ needs too many steps"));
+    status_clear();
+    assert_int_equal(tokenizer_cut(tokenizer, "aa bb", 5), 0);
+    tokenizer_close(tokenizer);
+    assert_int_equal(opened("{\"model\":{\"dropout\":0.0," VOCAB "," MERGES "}}", &tokenizer),
+                     ST_OK);
+    tokenizer_close(tokenizer);
+}
+
+#define FLAGS(flags) "{\"id\":9,\"content\":\"<m>\"," flags "}"
+/* White space next to an added token belongs to it, or a word next to it forbids it. */
+TEST(test_flags)
+{
+    struct tokenizer *tokenizer;
+    assert_int_equal(
+        opened("{\"added_tokens\":[" FLAGS("\"lstrip\":true") "]," MODEL "}", &tokenizer), ST_OK);
+    CHECK_IDS("a \u00a0\n<m> b", 0, 9, 3, 1);
+    CHECK_IDS(" <m>", 9);
+    assert_int_equal(tokenizer_cut(tokenizer, "ab <m>", 6), 2);
+    tokenizer_close(tokenizer);
+    assert_int_equal(
+        opened("{\"added_tokens\":[" FLAGS("\"rstrip\":true") "]," MODEL "}", &tokenizer), ST_OK);
+    CHECK_IDS("a <m>\u3000 b", 0, 3, 9, 1);
+    CHECK_IDS("<m> <m> ", 9, 9);
+    tokenizer_close(tokenizer);
+    assert_int_equal(
+        opened("{\"added_tokens\":[" FLAGS("\"single_word\":true") "]," MODEL "}", &tokenizer),
+        ST_OK);
+    CHECK_IDS("<m>a", 3, 0);
+    CHECK_IDS("b<m>", 1, 3);
+    CHECK_IDS("a.<m> ", 0, 3, 9, 3);
+    tokenizer_close(tokenizer);
+    assert_int_equal(opened("{\"normalizer\":{\"type\":\"Lowercase\"},\"added_tokens\":["
+                            "{\"id\":9,\"content\":\"AB\",\"normalized\":true}]," MODEL "}",
+                            &tokenizer),
+                     ST_OK);
+    CHECK_IDS("aBa", 9, 0);
+    tokenizer_close(tokenizer);
+}
+
+#define CUT_TOKENS                                                                                \
+    "\"added_tokens\":[{\"id\":9,\"content\":\"<m>\",\"lstrip\":true},{\"id\":10,\"content\":\"<" \
+    "r>\","                                                                                       \
+    "\"rstrip\":true},{\"id\":11,\"content\":\"<w>\",\"single_word\":true},{\"id\":12,"           \
+    "\"content\":\" <x>"                                                                          \
+    "\",\"single_word\":true,\"rstrip\":true},{\"id\":13,\"content\":\"mask\",\"rstrip\":true}]"
+/* A text that is cut has the ids of the whole, with added tokens of every kind at the cut. */
+TEST(test_cuts)
+{
+    static const char *const files[] = {
+        "{\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"\\\\w+|[^\\\\w\\\\s]+|"
+        "\\\\s+\"},"
+        "\"behavior\":\"Isolated\"}," CUT_TOKENS "," MODEL "}",
+        "{\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Lowercase\"},{"
+        "\"type\":"
+        "\"NFKC\"}]},\"pre_tokenizer\":{\"type\":\"WhitespaceSplit\"}," CUT_TOKENS "," MODEL "}",
+        "{\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false}," CUT_TOKENS
+        "," MODEL "}",
+    };
+    static const char *const unit[] = {"a",      "b",   "ab",  " ",    "\n",  "\u00a0",
+                                       "<m>",    "<r>", "<w>", " <x>", "AB",  "é",
+                                       "\ufb01", ".",   "1",   "mask", " ab", "  "};
+    for (size_t f = 0; f < 3; f++) {
+        struct tokenizer *tokenizer;
+        int cuts = 0;
+        if (opened(files[f], &tokenizer) != ST_OK)
+            fail_msg("%zu: %s", f, status_message());
+        for (uint64_t k = 0; k < 4000; k++) {
+            struct text text = {0};
+            uint32_t whole[512], parts[512];
+            size_t whole_n, first_n, second_n;
+            for (uint64_t j = 0; j < 12; j++)
+                text_add(&text, "%s", unit[rand_below(18, k, j, sizeof unit / sizeof unit[0])]);
+            const size_t cut = tokenizer_cut(tokenizer, text.data, text.len);
+            assert_true(cut < text.len);
+            cuts += cut > 0;
+            assert_int_equal(
+                tokenizer_encode(tokenizer, text.data, text.len, true, whole, &whole_n), ST_OK);
+            assert_int_equal(tokenizer_encode(tokenizer, text.data, cut, true, parts, &first_n),
+                             ST_OK);
+            assert_int_equal(tokenizer_encode(tokenizer, text.data + cut, text.len - cut, cut == 0,
+                                              parts + first_n, &second_n),
+                             ST_OK);
+            if (first_n + second_n != whole_n || memcmp(parts, whole, whole_n * sizeof *whole) != 0)
+                fail_msg("%zu: %s, cut at %zu: other ids", f, text.data, cut);
+            text_free(&text);
+        }
+        print_message("# %d of 4000 texts cut\n", cuts);
+        assert_true(cuts > 400);
+        tokenizer_close(tokenizer);
+    }
+}
+
 TEST(test_refusals)
 {
     static const struct {
@@ -98,13 +222,23 @@ TEST(test_refusals)
         {"{\"model\":{\"vocab\":{\"\\ud8\":0},\"merges\":[]}}", "not a string"},
         {"{\"model\":{\"dropout\":0.1," VOCAB "," MERGES "}}", "dropout"},
         {"{\"model\":{\"byte_fallback\":true," VOCAB "," MERGES "}}", "<0x00>"},
-        {"{\"pre_tokenizer\":{\"type\":\"Whitespace\"}," MODEL "}", "\"Whitespace\""},
-        {"{\"normalizer\":{\"type\":\"NFKC\"}," MODEL "}", "\"NFKC\""},
-        {"{\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\","
-         "\"pattern\":{\"Regex\":\"x+\"},\"behavior\":\"Isolated\"},{\"type\":\"ByteLevel\","
-         "\"add_prefix_space\":false,\"use_regex\":false}]}," MODEL "}",
-         "x+"},
-        {"{\"added_tokens\":[{\"id\":1,\"content\":\"x\",\"lstrip\":true}]," MODEL "}", "lstrip"},
+        {"{\"pre_tokenizer\":{\"type\":\"UnicodeScripts\"}," MODEL "}", "\"UnicodeScripts\""},
+        {"{\"normalizer\":{\"type\":\"Nmt\"}," MODEL "}", "\"Nmt\""},
+        {PATTERN("x(+", "Isolated"), "nothing to repeat, at byte 3"},
+        {PATTERN("x", "Sideways"), "\"Split\" x"},
+        {PATTERN("", "Isolated"), "\"Split\""},
+        {"{\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"x*\"},\"content\":\"y\"}"
+         "," MODEL "}",
+         "matches nothing"},
+        {"{\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"x\"},\"content\":\""
+         "0123456789012345678901234567890123456789012345678901234567890123456789\"}," MODEL "}",
+         "64 times"},
+        {"{" NORMAL ",\"added_tokens\":[{\"id\":1,\"content\":\"x\",\"lstrip\":true,\"normalized\":"
+         "true}]," MODEL "}",
+         "strips spaces"},
+        {"{\"normalizer\":{\"type\":\"Strip\"},\"added_tokens\":[{\"id\":1,\"content\":\" \","
+         "\"normalized\":true}]," MODEL "}",
+         "is nothing in normalised text"},
         {"{\"added_tokens\":[{\"id\":1,\"content\":\"\"}]," MODEL "}", "not a string"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

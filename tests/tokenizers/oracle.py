@@ -197,6 +197,97 @@ KINDS = {
 }
 
 
+# Patterns and steps as models have published them, that no fast splitter knows.
+WORD_O200K = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+%s|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*%s"
+REST_O200K = r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+SHORT = "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+O200K = WORD_O200K % (SHORT, SHORT) + r"|\p{N}{1,3}" + REST_O200K
+TEKKEN = WORD_O200K % ("", "") + r"|\p{N}" + REST_O200K
+DEEPSEEK = r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+DEEPSEEK_LLM = ["[\r\n]", "\\s?[A-Za-z\u00b5\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u01ba\u01bc-\u01bf\u01c4-\u0293\u0295-\u02af\u0370-\u0373\u0376\u0377\u037b-\u037d\u037f\u0386\u0388-\u03ff]+",
+                "\\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+", "\\s+$", "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"]
+CL100K = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
+BLOOM = r" ?[^(\s|[.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c])]+"
+CLIP = r"'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
+Split, Chain = pre_tokenizers.Split, pre_tokenizers.Sequence
+isolated = lambda regex: Split(Regex(regex), "isolated")
+last = lambda: level(add_prefix_space=False, use_regex=False)
+STEPS = {
+    "o200k": (None, Chain([isolated(O200K), last()])),
+    "gpt-4o": (None, Chain([Split(Regex(O200K), "removed", invert=True), last()])),
+    "tekken": (None, Chain([isolated(TEKKEN), last()])),
+    "deepseek-v3": (None, Chain([isolated(r"\p{N}{1,3}"), isolated("[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"), isolated(DEEPSEEK), last()])),
+    "deepseek-llm": (None, Chain([isolated(x) for x in DEEPSEEK_LLM] + [pre_tokenizers.Digits(individual_digits=True), last()])),
+    "cl100k, possessive": (None, Chain([isolated(CL100K), last()])),
+    "bloom": (None, Chain([isolated(BLOOM), last()])),
+    "falcon": (None, Chain([pre_tokenizers.Punctuation("contiguous"), level(add_prefix_space=False), pre_tokenizers.Digits(individual_digits=False), isolated("[0-9][0-9][0-9]")])),
+    "level first, space": (None, Chain([level(add_prefix_space=True), pre_tokenizers.Digits(individual_digits=True)])),
+    "level, no pattern": (None, last()),
+    "clip": (normalizers.Sequence([normalizers.NFC(), normalizers.Replace(Regex(r"\s+"), " "), normalizers.Lowercase()]), Chain([Split(Regex(CLIP), "removed", invert=True), last()])),
+    "nfd, lowercase, accents": (normalizers.Sequence([normalizers.NFD(), normalizers.Lowercase(), normalizers.StripAccents()]), Chain([pre_tokenizers.BertPreTokenizer(), last()])),
+    "nfkc, strip": (normalizers.Sequence([normalizers.NFKC(), normalizers.Strip()]), level(add_prefix_space=False)),
+    "nfkd, strip left": (normalizers.Sequence([normalizers.NFKD(), normalizers.Strip(right=False)]), Chain([pre_tokenizers.WhitespaceSplit(), last()])),
+    "lowercase, llama3": (normalizers.Lowercase(), Chain([isolated(LLAMA3), last()])),
+    "prepend, replace": (normalizers.Sequence([normalizers.Prepend("x "), normalizers.Replace("``", '"'), normalizers.Replace("'", "\u2019s")]), Chain([isolated(QWEN), last()])),
+    "whitespace": (None, Chain([pre_tokenizers.Whitespace(), last()])),
+    "delimiter": (None, Chain([pre_tokenizers.CharDelimiterSplit("e"), pre_tokenizers.Punctuation(), last()])),
+    "ruby": (None, Chain([isolated(r"^\s|\w$|\bthe\b|[[a-f]\d&-]{2,}?|(?m:x.)|\h{3}+|(?<=o)n|\p{Han}+|\p{Hiragana}|\p{^L}\P{N}|\v|\u00e9"), last()])),
+    "characters": (normalizers.NFKC(), pre_tokenizers.WhitespaceSplit()),
+    "characters, words": (normalizers.Sequence([normalizers.NFC(), normalizers.Lowercase()]), pre_tokenizers.Whitespace()),
+    "metaspace, nfkc": (normalizers.NFKC(), pre_tokenizers.Metaspace(replacement=MARK, prepend_scheme="first")),
+    "gemma": (normalizers.Replace(" ", MARK), Split(" ", "merged_with_previous")),
+}
+for behavior in ("removed", "isolated", "merged_with_previous", "merged_with_next", "contiguous"):
+    STEPS["split, " + behavior] = (None, Chain([Split(" ", behavior), Split(Regex(r"[aeiou]|"), behavior, invert=True), last()]))
+    STEPS["split, inverted, " + behavior] = (None, Chain([Split(Regex(r"\p{N}+|\s"), behavior, invert=True), pre_tokenizers.Punctuation(behavior), last()]))
+# Characters that the package's tables, of an older Unicode, class otherwise; or its normal forms. They are not drawn.
+PUNCTUATION = {c for c in ASSIGNED if (unicodedata.category(chr(c))[0] == "P" or chr(c) in "$+<=>^`|~") !=
+               (pre_tokenizers.Punctuation("removed").pre_tokenize_str("a%sa" % chr(c)) != [("a%sa" % chr(c), (0, 3))])}
+FORMS = {"NFC": normalizers.NFC(), "NFD": normalizers.NFD(), "NFKC": normalizers.NFKC(), "NFKD": normalizers.NFKD()}
+ACCENTS = normalizers.StripAccents()
+OTHER_FORM = {c for c in ASSIGNED if (unicodedata.category(chr(c))[0] == "M") != (ACCENTS.normalize_str(chr(c)) == "")} | LATER | {c for c in ASSIGNED for name, form in FORMS.items() if unicodedata.normalize(name, chr(c)) != form.normalize_str(chr(c))}
+
+
+def flagged_tokens(is_spm):
+    """Added tokens of every kind; those found in normalised text have a form that the normalizer keeps or not."""
+    strips = [] if is_spm else [AddedToken("cat", single_word=True, lstrip=True), AddedToken("the", single_word=True, rstrip=True)]
+    return strips + [AddedToken("<mask>", lstrip=True, normalized=False), AddedToken("[PAD]", rstrip=True, normalized=False),
+                     AddedToken("<both>", lstrip=True, rstrip=True, normalized=False), AddedToken("Alice", single_word=True),
+                     AddedToken("<Tool>"), AddedToken("<w>", single_word=True, normalized=False)]
+
+
+def draw_flagged(drawn, banned):
+    """Texts in which added tokens stand next to everything, without banned characters."""
+    r = random.Random(14)
+    names = ["<mask>", "[PAD]", "<both>", "Alice", "cat", "<Tool>", "<tool>", "<w>", "the", "The", "CAT"]
+    out = []
+    for text in drawn:
+        for _ in range(r.randrange(4)):
+            at = r.randrange(len(text) + 1)
+            text = text[:at] + r.choice(["", " ", "\n ", "\u00a0", "\u200d", "1", "\u00e9", "."]) + r.choice(names) + r.choice(["", " ", "  ", "_", "\u2003", "s"]) + text[at:]
+        out.append("".join(c for c in text if ord(c) not in banned))
+    return out
+
+
+def compare_steps(name, drawn):
+    normal, pre = STEPS[name]
+    is_level = "ByteLevel" in str(pre)
+    t = Tokenizer(BPE(unk_token=None if is_level else "<unk>", fuse_unk=name == "gemma", dropout=0.0 if name == "o200k" else None))
+    t.pre_tokenizer = pre
+    if normal is not None:
+        t.normalizer = normal
+    t.train([BOOK, "README.md"], BpeTrainer(vocab_size=2000, initial_alphabet=level.alphabet() if is_level else [], show_progress=False,
+                                            special_tokens=["<unk>", "<|endoftext|>"]))
+    t.add_special_tokens(["<|im_start|>"])
+    t.add_tokens(flagged_tokens(MARK in str(normal) + str(pre)))
+    path = "%s/steps.json" % FOLDER
+    t.save(path)
+    text = t.to_str()
+    banned = (PUNCTUATION if "Punctuation" in text or "Bert" in text else set()) | (OTHER_FORM if '"NF' in text else set())
+    texts = draw_flagged(drawn[:TEXTS // 2] + drawn[TEXTS:], banned)
+    compare("tokenizers, steps, " + name, path, texts, [e.ids for e in t.encode_batch(texts, add_special_tokens=False)])
+
+
 def few_letters():
     """A text whose tokens are long, and of few different bytes."""
     r = random.Random(13)
@@ -275,6 +366,8 @@ def main():
         path = "%s/%s.json" % (FOLDER, name)
         t.save(path)
         compare("tokenizers, " + name, path, drawn, [e.ids for e in t.encode_batch(drawn, add_special_tokens=False)])
+    for name in [k for k in STEPS if re.search(ONLY, k)]:
+        compare_steps(name, drawn)
     for name, pre in () if ONLY else (("gpt2", "gpt-2"), ("llama3", "llama-bpe"), ("qwen", "qwen2"), ("smollm", "smollm")):
         write_byte_level(name, pre, drawn)
     for name, options in () if ONLY else (("", {}), (", no space first", {"add_dummy_prefix": False}), (", user-defined pieces", {"user_defined_symbols": ["<tool>", "::"]})):

@@ -73,8 +73,8 @@ static size_t step_most(const struct normal_step *step, size_t n)
         return 2 * n;
     case NORMAL_REPLACE: /* a match has a byte at least */
         return n * (content > 1 ? content : 1);
-    case NORMAL_PREPEND:
-        return n + content;
+    case NORMAL_PREPEND: /* each segment, of a byte at least */
+        return n * (1 + content);
     case NORMAL_STRIP:
     case NORMAL_ACCENTS:
         break;

@@ -40,7 +40,7 @@ void normal_close(struct normal *normal); /* accepts NULL */
 void normal_add(struct normal *normal, const struct normal_step *step);
 /* normal_is_nfc — returns true if the only step is NFC. */
 bool normal_is_nfc(const struct normal *normal);
-/* normal_most — returns the most bytes of the normal form of n bytes. */
+/* normal_most — returns the most bytes of the normal forms of segments of n bytes in all. */
 size_t normal_most(const struct normal *normal, size_t n);
 /* normal_identity — returns a hash of the steps. */
 uint64_t normal_identity(const struct normal *normal);

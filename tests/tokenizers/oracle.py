@@ -256,8 +256,12 @@ def flagged_tokens(is_spm):
                      AddedToken("<Tool>"), AddedToken("<w>", single_word=True, normalized=False)]
 
 
-def draw_flagged(drawn, banned):
-    """Texts in which added tokens stand next to everything, without banned characters."""
+# Characters of Unicode 15 and 16, of every category.
+NEWER = "\u1c89\u1c8a\ua7cb\U000105c0\U00010d40\U00010d69\U00010d6e\U00010d4e\U00010d50\U00010d70\U0001fae8\U0001faf7\U00031350\U0002ebf0\U0001e4f0\U0001d2c0\u0897\U00013460"
+
+
+def draw_flagged(drawn, banned, has_newer):
+    """Texts in which added tokens stand next to everything, without banned characters, with newer ones or not."""
     r = random.Random(14)
     names = ["<mask>", "[PAD]", "<both>", "Alice", "cat", "<Tool>", "<tool>", "<w>", "the", "The", "CAT"]
     out = []
@@ -265,6 +269,9 @@ def draw_flagged(drawn, banned):
         for _ in range(r.randrange(4)):
             at = r.randrange(len(text) + 1)
             text = text[:at] + r.choice(["", " ", "\n ", "\u00a0", "\u200d", "1", "\u00e9", "."]) + r.choice(names) + r.choice(["", " ", "  ", "_", "\u2003", "s"]) + text[at:]
+        for _ in range(r.randrange(4) if has_newer else 0):
+            at = r.randrange(len(text) + 1)
+            text = text[:at] + r.choice(["", " ", "a", "!"]) + "".join(r.choice(NEWER) for _ in range(r.randrange(1, 4))) + text[at:]
         out.append("".join(c for c in text if ord(c) not in banned))
     return out
 
@@ -284,7 +291,7 @@ def compare_steps(name, drawn):
     t.save(path)
     text = t.to_str()
     banned = (PUNCTUATION if "Punctuation" in text or "Bert" in text else set()) | (OTHER_FORM if '"NF' in text else set())
-    texts = draw_flagged(drawn[:TEXTS // 2] + drawn[TEXTS:], banned)
+    texts = draw_flagged(drawn[:TEXTS // 2] + drawn[TEXTS:], banned, normal is None and not banned)
     compare("tokenizers, steps, " + name, path, texts, [e.ids for e in t.encode_batch(texts, add_special_tokens=False)])
 
 

@@ -11,6 +11,7 @@
 #include <utf8proc.h>
 
 #include "base/assert.h"
+#include "data/tokenizer/newer.h"
 
 bool normal_text_is_ascii(const uint8_t *text, size_t n_bytes)
 {
@@ -254,6 +255,10 @@ bool normal_text_is_word(int32_t c)
     case UTF8PROC_CATEGORY_NL:
     case UTF8PROC_CATEGORY_PC:
         return true;
+    case UTF8PROC_CATEGORY_CN: {
+        const enum newer_class kind = newer_class_of(c);
+        return (kind >= NEWER_CAPITAL && kind <= NEWER_DIGIT) || kind == NEWER_MARK;
+    }
     default: /* joiners, and the symbols that are Alphabetic */
         return c == 0x200c || c == 0x200d || (c >= 0x24b6 && c <= 0x24e9) ||
                (c >= 0x1f130 && c <= 0x1f149) || (c >= 0x1f150 && c <= 0x1f169) ||

@@ -12,6 +12,8 @@
 
 #include <utf8proc.h>
 
+#include "data/tokenizer/newer.h"
+
 enum pretoken_class { PRETOKEN_OTHER, PRETOKEN_LETTER, PRETOKEN_NUMBER, PRETOKEN_SPACE };
 
 #define O PRETOKEN_OTHER
@@ -29,36 +31,12 @@ static const uint8_t ascii[128] = {
 #undef N
 #undef S
 
-/* Letters and numbers of Unicode 15.1 and 16 that are unassigned in utf8proc 2.8 (Debian 12,
- * Unicode 15). With them a text has the same ids with any version of the library, and the same
- * as in tiktoken 0.14 (compared over every code point). */
-static const struct {
-    int32_t first, last;
-    enum pretoken_class kind;
-} newer[] = {
-    {0x1c89, 0x1c8a, PRETOKEN_LETTER},   {0xa7cb, 0xa7cd, PRETOKEN_LETTER},
-    {0xa7da, 0xa7dc, PRETOKEN_LETTER},   {0x105c0, 0x105f3, PRETOKEN_LETTER},
-    {0x10d40, 0x10d49, PRETOKEN_NUMBER}, {0x10d4a, 0x10d65, PRETOKEN_LETTER},
-    {0x10d6f, 0x10d85, PRETOKEN_LETTER}, {0x10ec2, 0x10ec4, PRETOKEN_LETTER},
-    {0x11380, 0x11389, PRETOKEN_LETTER}, {0x1138b, 0x1138b, PRETOKEN_LETTER},
-    {0x1138e, 0x1138e, PRETOKEN_LETTER}, {0x11390, 0x113b5, PRETOKEN_LETTER},
-    {0x113b7, 0x113b7, PRETOKEN_LETTER}, {0x113d1, 0x113d1, PRETOKEN_LETTER},
-    {0x113d3, 0x113d3, PRETOKEN_LETTER}, {0x116d0, 0x116e3, PRETOKEN_NUMBER},
-    {0x11bc0, 0x11be0, PRETOKEN_LETTER}, {0x11bf0, 0x11bf9, PRETOKEN_NUMBER},
-    {0x13460, 0x143fa, PRETOKEN_LETTER}, {0x16100, 0x1611d, PRETOKEN_LETTER},
-    {0x16130, 0x16139, PRETOKEN_NUMBER}, {0x16d40, 0x16d6c, PRETOKEN_LETTER},
-    {0x16d70, 0x16d79, PRETOKEN_NUMBER}, {0x18cff, 0x18cff, PRETOKEN_LETTER},
-    {0x1ccf0, 0x1ccf9, PRETOKEN_NUMBER}, {0x1e5d0, 0x1e5ed, PRETOKEN_LETTER},
-    {0x1e5f0, 0x1e5f0, PRETOKEN_LETTER}, {0x1e5f1, 0x1e5fa, PRETOKEN_NUMBER},
-    {0x2ebf0, 0x2ee5d, PRETOKEN_LETTER},
-};
-
 static enum pretoken_class class_newer(int32_t c)
 {
-    for (size_t i = 0; i < sizeof newer / sizeof newer[0]; i++)
-        if (c >= newer[i].first && c <= newer[i].last)
-            return newer[i].kind;
-    return PRETOKEN_OTHER;
+    const enum newer_class kind = newer_class_of(c);
+    if (kind >= NEWER_CAPITAL && kind <= NEWER_HAN)
+        return PRETOKEN_LETTER;
+    return kind == NEWER_DIGIT || kind == NEWER_NUMBER ? PRETOKEN_NUMBER : PRETOKEN_OTHER;
 }
 
 static enum pretoken_class class_of(int32_t c)

@@ -10,6 +10,8 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "data/tokenizer/bpe.h"
+#include "data/tokenizer/newer.h"
+#include "data/tokenizer/normal_text.h"
 
 enum { STEPS_MAX = 16 };
 
@@ -39,8 +41,8 @@ struct split_work {
     const struct split *split;
     struct pattern_search *search;
     struct mapping map;
-    uint8_t *valid, *chars; /* the text with U+FFFD; a piece in the characters of bpe_chars */
-    size_t valid_cap, chars_cap;
+    uint8_t *plain, *chars; /* the text for patterns; a piece in the characters of bpe_chars */
+    size_t plain_cap, chars_cap;
     uint16_t char_of[256];
     split_put_fn *put;
     void *arg;
@@ -129,7 +131,7 @@ void split_work_free(struct split_work *work)
     if (work == NULL)
         return;
     pattern_search_free(work->search);
-    free(work->valid);
+    free(work->plain);
     free(work->chars);
     free(work);
 }
@@ -262,19 +264,37 @@ static enum status run_step(struct split_work *work, int step_i, const uint8_t *
     return ST_OK;
 }
 
-/* Copies a text with U+FFFD for each byte outside of UTF-8; valid_n bytes are UTF-8. */
-static size_t copy_valid(struct split_work *work, const uint8_t *text, size_t n, size_t valid_n)
+/* Returns the bytes of the character at p if patterns can read it as it is. 0: it is newer than
+ * libraries may be (*stand_in_out is written in its place), or a byte outside of UTF-8. */
+static size_t plain_bytes(const uint8_t *p, const uint8_t *end, uint32_t *stand_in_out)
 {
-    if (3 * n > work->valid_cap)
-        work->valid = memory_resize(work->valid, work->valid_cap = 3 * n, 1);
-    memcpy(work->valid, text, valid_n);
-    size_t made = valid_n;
-    for (size_t at = valid_n, bytes; at < n; at += bytes) {
-        bytes = text_utf8_bytes(text + at, n - at);
-        memcpy(work->valid + made, bytes > 0 ? text + at : (const uint8_t *)"\xef\xbf\xbd",
-               bytes > 0 ? bytes : 3);
-        made += bytes > 0 ? bytes : 3;
-        bytes += bytes == 0;
+    if (*p < 0x80)
+        return 1;
+    size_t n;
+    const int32_t c = normal_text_char(p, end, &n);
+    const enum newer_class kind = newer_class_of(c);
+    *stand_in_out = c < 0 ? 0xfffd : newer_stand_in(kind);
+    return c < 0 || kind != NEWER_NONE ? 0 : n;
+}
+
+/* Copies a text with another character for each byte outside of UTF-8 and each newer character; the
+ * first plain_n bytes have none. */
+static size_t copy_plain(struct split_work *work, const uint8_t *text, size_t n, size_t plain_n)
+{
+    if (3 * n > work->plain_cap)
+        work->plain = memory_resize(work->plain, work->plain_cap = 3 * n, 1);
+    memcpy(work->plain, text, plain_n);
+    size_t made = plain_n;
+    for (size_t at = plain_n, bytes; at < n; at += bytes) {
+        uint32_t stand_in;
+        bytes = plain_bytes(text + at, text + n, &stand_in);
+        if (bytes == 0) {
+            made += text_utf8_put(work->plain + made, stand_in);
+            bytes = char_bytes(text + at, text + n);
+            continue;
+        }
+        memcpy(work->plain + made, text + at, bytes);
+        made += bytes;
     }
     return made;
 }
@@ -287,10 +307,10 @@ enum status split_run(struct split_work *work, const uint8_t *text, size_t n, sp
     work->arg = arg;
     work->map = (struct mapping){.is_used = false};
     for (size_t bytes = 1; at < n && bytes > 0; at += bytes)
-        bytes = text_utf8_bytes(text + at, n - at);
+        bytes = plain_bytes(text + at, text + n, &(uint32_t){0});
     if (at == n)
         return run_step(work, 0, text, n);
-    const size_t made = copy_valid(work, text, n, at);
-    work->map = (struct mapping){true, false, work->valid, text, text + n};
-    return run_step(work, 0, work->valid, made);
+    const size_t made = copy_plain(work, text, n, at);
+    work->map = (struct mapping){true, false, work->plain, text, text + n};
+    return run_step(work, 0, work->plain, made);
 }

@@ -1,9 +1,9 @@
 /* split — a list of steps that split texts into pre-tokens: each step splits the pieces of the step
  * before it.
  *
- * The pieces of a text that is not UTF-8: each byte outside of well-formed UTF-8 counts as U+FFFD,
- * a symbol, and stays as it is. It must not know tokens. Source: Hugging Face's tokenizers 0.23,
- * NormalizedString::split. */
+ * Each byte outside of well-formed UTF-8 counts as U+FFFD, a symbol, and stays as it is. Characters
+ * of Unicode 15 and 16 have their category with any version of libpcre2-8. It must not know tokens.
+ * Source: Hugging Face's tokenizers 0.23, NormalizedString::split. */
 #ifndef CONVOY_DATA_SPLIT_H
 #define CONVOY_DATA_SPLIT_H
 

@@ -106,6 +106,15 @@ TEST(test_behaviors)
         }
 }
 
+/* Characters of Unicode 15 and 16 have their category: a letter, a digit, a mark, an emoji. */
+TEST(test_newer)
+{
+    struct split *split = split_new();
+    add(split, "\\p{Lu}|\\p{Han}|\\p{Nd}+|\\p{L}\\p{M}|\\p{S}+|\\P{Cn}", SPLIT_ISOLATED, false);
+    check(split, "a\U00010d69\U0001fae8!\U00010d401\U00031350\ua7cb\xff",
+          "a\U00010d69|\U0001fae8|!|\U00010d401|\U00031350|\ua7cb|\xff");
+}
+
 /* A step after ByteLevel finds digits in the characters of bytes; the pieces are bytes. */
 TEST(test_bytes)
 {

@@ -199,21 +199,26 @@ static size_t next_char(const uint8_t *text, size_t n, size_t at)
     return at;
 }
 
-/* Calls PCRE2 for matches that begin in [from, to]. */
+/* Calls PCRE2 for matches that begin in [from, to]: compiled with the thread's stack, then with a
+ * larger stack, then interpreted, until the memory is enough. */
 static int call_pcre2(const struct pattern *pattern, struct pattern_search *search,
                       const uint8_t *text, size_t n, size_t from, size_t to)
 {
     pcre2_set_offset_limit(search->context, to);
     int rc = pcre2_match(pattern->code, text, n, from, PCRE2_NO_UTF_CHECK, search->match,
                          search->context);
-    if (rc != PCRE2_ERROR_JIT_STACKLIMIT || search->stack != NULL)
-        return rc;
-    search->stack = pcre2_jit_stack_create(1 << 16, STACK_BYTES, NULL);
-    if (search->stack == NULL)
-        return PCRE2_ERROR_NOMEMORY;
-    pcre2_jit_stack_assign(search->context, NULL, search->stack);
-    return pcre2_match(pattern->code, text, n, from, PCRE2_NO_UTF_CHECK, search->match,
-                       search->context);
+    if (rc == PCRE2_ERROR_JIT_STACKLIMIT && search->stack == NULL) {
+        search->stack = pcre2_jit_stack_create(1 << 16, STACK_BYTES, NULL);
+        if (search->stack == NULL)
+            return PCRE2_ERROR_NOMEMORY;
+        pcre2_jit_stack_assign(search->context, NULL, search->stack);
+        rc = pcre2_match(pattern->code, text, n, from, PCRE2_NO_UTF_CHECK, search->match,
+                         search->context);
+    }
+    return rc == PCRE2_ERROR_JIT_STACKLIMIT
+               ? pcre2_match(pattern->code, text, n, from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
+                             search->match, search->context)
+               : rc;
 }
 
 /* Finds the first match that begins at or after `from`. */

@@ -11,7 +11,8 @@ export HF_HUB_OFFLINE=1 PYTHONWARNINGS=ignore TRANSFORMERS_VERBOSITY=error
 [ -f "$gguf" ] || { echo "peft.sh: no weights for the times: $gguf" >&2; exit 1; }
 folder=$(mktemp -d) || exit 1
 trap 'rm -rf "$folder"' EXIT
-perl -e 'print qq({"input_ids":[@{[join ",", map { $_ * 7 % 40000 } 1 .. 128]}],"labels":[-100,@{[join ",", map { $_ * 7 % 40000 } 2 .. 128]}]}\n) x 200' >"$folder/tokens.jsonl"
+perl -e 'my @ids = map { $_ * 7 % 40000 } 1 .. 128; my $list = join ",", @ids;
+    print qq({"input_ids":[$list],"labels":[@{[join ",", (-100) x 8, @ids[8 .. 127]]}]}\n) x 200' >"$folder/tokens.jsonl"
 # seconds_of LORA — of each step but the first, as Convoy measures them.
 seconds_of() {
     "$build/convoy" train MODEL="$gguf" TASK=chat CHAT_TEMPLATE=chatml DATA="$folder/tokens.jsonl" SEQ_LEN=128 BATCH_SIZE=4 STEPS=6 LORA="$1" LR=1e-5 \

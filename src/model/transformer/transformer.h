@@ -31,6 +31,7 @@ extern const struct model_ops transformer_lm_ops, transformer_qa_ops;
  * - qkv (Q), the output (H·D) and lse (H) of attention, mean and rstd of both norms
  * - with norms of q and k: q and k before them, in rows as wide as the rows of qkv (Q)
  * - the outputs of the norms (C, C) and of the MLP's activation (F)
+ * - with an adapter, always: the rows between the A and the B of each module (r)
  * Less is kept:
  * - RECOMPUTE=light and all below: the outputs of norms and activation lie in y and wide of the
  *   scratch. GPT-2 keeps 16C, then 10C.
@@ -56,8 +57,8 @@ extern const struct model_ops transformer_lm_ops, transformer_qa_ops;
  *   wide    the largest of: dqkv with the gradient of attention's output, (N,Q+H·D); the gradients
  *           of the MLP, (N,F), or (N,3F) with a gate; a chunk of logits
  *   rope    the table of cosines and sines of a pass, f32
- *   low, low_all  with an adapter: rows between the A and the B of a layer, of up to three modules:
- *                 each module's rows apart, (3,N,r), and together, (N,3r)
+ *   dlow, low_all  with an adapter: rows between the A and the B of a layer, of up to three
+ *                  modules: gradients, each module's rows apart, (3,N,r); and together, (N,3r)
  *   unread  with an adapter: the gradients of the model's own vectors, which are frozen, f32
  * All other tensors that are Q, U, C or F wide and all scratch are of the plan's dtype, the others
  * are f32. */
@@ -67,12 +68,16 @@ struct transformer_norm {
     struct tensor mean, rstd; /* (M); {0}: not kept; RMSNorm has no mean */
 };
 
+/* The layers of a block that have adapters: of q, k and v, of attention's output, and the MLP's. */
+#define TRANSFORMER_ADAPTED_N 4
+
 struct transformer_acts_block {
-    enum model_recompute recompute;       /* recomputation in its backward pass */
-    struct tensor x, mid, next;           /* (M,C) input, after attention, output */
-    struct transformer_norm norm1, norm2; /* norm before attention, norm before the MLP */
-    struct tensor qkv, raw, att, lse;     /* (N,Q), (N,Q) or {0}, (N,H·D) (B,H,T) */
-    struct tensor pre, act;               /* (N,U) (N,F); act may be in wide */
+    enum model_recompute recompute;           /* recomputation in its backward pass */
+    struct tensor x, mid, next;               /* (M,C) input, after attention, output */
+    struct transformer_norm norm1, norm2;     /* norm before attention, norm before the MLP */
+    struct tensor qkv, raw, att, lse;         /* (N,Q), (N,Q) or {0}, (N,H·D) (B,H,T) */
+    struct tensor pre, act;                   /* (N,U) (N,F); act may be in wide */
+    struct tensor low[TRANSFORMER_ADAPTED_N]; /* (modules,N,r), or {0} */
 };
 
 struct transformer_acts {
@@ -87,7 +92,7 @@ struct transformer_acts {
     struct tensor rows;         /* (N,C) rows of all ranks */
     struct tensor exchange, kv; /* keys and values of all positions, or {0} */
     struct tensor stats; /* (P,3·logits_rows) f32, or {0}: statistics of each rank's vocabulary */
-    struct tensor low, low_all, unread;
+    struct tensor dlow, low_all, unread;
     struct tensor datt, dact; /* in wide: the gradients of att and of act */
     /* LM: rows of a chunk of logits in wide, and their stride */
     int64_t logits_rows, logits_stride;
@@ -152,10 +157,12 @@ int64_t transformer_params_up(const struct model_dims *dims);
 
 /* The adapter of a linear layer: `modules` matrices, whose outputs lie side by side in the layer's
  * output. a: the number of the first A; the others follow without padding, and one product reads
- * all. */
+ * all. adapted, first: its rows between A and B are `low[adapted]` of the block, from module
+ * `first` on. */
 #define TRANSFORMER_MODULES_MAX 3
 struct transformer_adapter {
     int modules; /* 0: the layer has no adapter */
+    int adapted, first;
     int a, b[TRANSFORMER_MODULES_MAX];
     int64_t r, in, out[TRANSFORMER_MODULES_MAX];
 };

@@ -17,46 +17,52 @@ static struct tensor grad_of(const struct pass *p, int param)
     return tensor_at(p->grads, p->grad_table->param[param].offset);
 }
 
-/* Returns the rows (N,r) of a module in `low`. */
-static struct tensor low_of(const struct pass *p, const struct transformer_adapter *a, int module)
+/* Returns the rows (N,r) of a module of a layer in a block: u. */
+static struct tensor low_of(const struct pass *p, int block, const struct transformer_adapter *a,
+                            int module)
 {
-    return tensor_at(transformer_acts(p)->low, module * p->b * p->t * a->r);
+    return tensor_at(transformer_kept(p, block)->low[a->adapted],
+                     (a->first + module) * p->b * p->t * a->r);
 }
 
-/* Multiplies by alpha/r the columns of each module in low_all, to rows of their own in `low`; or
- * the other way round. */
-static enum status scale_modules(const struct pass *p, const struct transformer_adapter *a,
-                                 bool is_back)
+/* Returns the rows of a module's gradient. */
+static struct tensor dlow_of(const struct pass *p, const struct transformer_adapter *a, int module)
 {
-    const int64_t r = a->r, all = a->modules * r;
-    for (int i = 0; i < a->modules; i++) {
-        const struct tensor low = low_of(p, a, i),
-                            columns = tensor_at(transformer_acts(p)->low_all, i * r);
-        TRY(p->op->copy_2d(
-            p->stream, &(struct copy_2d){.y = is_back ? columns : low,
-                                         .x = is_back ? low : columns,
-                                         .rows = p->b * p->t,
-                                         .columns = r,
-                                         .y_stride = is_back ? all : r,
-                                         .x_stride = is_back ? r : all,
-                                         .scale = (float)(p->dims->adapter.alpha / (double)r)}));
-    }
-    return ST_OK;
+    return tensor_at(transformer_acts(p)->dlow, module * p->b * p->t * a->r);
 }
 
-/* Computes u of all modules, in `low`. */
-static enum status compute_low(const struct pass *p, const struct transformer_adapter *a,
+/* Copies a module's rows of r elements, x_stride apart, to y, and multiplies them by alpha/r. */
+static enum status scale_rows(const struct pass *p, int64_t r, struct tensor y, int64_t y_stride,
+                              struct tensor x, int64_t x_stride)
+{
+    const struct copy_2d copy = {.y = y,
+                                 .x = x,
+                                 .rows = p->b * p->t,
+                                 .columns = r,
+                                 .y_stride = y_stride,
+                                 .x_stride = x_stride,
+                                 .scale = (float)(p->dims->adapter.alpha / (double)r)};
+    return p->op->copy_2d(p->stream, &copy);
+}
+
+/* Computes u of all modules. */
+static enum status compute_low(const struct pass *p, int block, const struct transformer_adapter *a,
                                struct tensor x)
 {
-    const struct matmul_fwd product = {.y = transformer_acts(p)->low_all,
+    const int64_t all = a->modules * a->r;
+    const struct tensor together =
+        a->modules > 1 ? transformer_acts(p)->low_all : low_of(p, block, a, 0);
+    const struct matmul_fwd product = {.y = together,
                                        .x = x,
                                        .w = value_of(p, a->a),
                                        .n = p->b * p->t,
                                        .in = a->in,
-                                       .out = a->modules * a->r,
+                                       .out = all,
                                        .layout = MATMUL_LAYOUT_OI};
     TRY(p->op->matmul_fwd(p->stream, &product));
-    return scale_modules(p, a, false);
+    for (int i = 0; i < a->modules; i++)
+        TRY(scale_rows(p, a->r, low_of(p, block, a, i), a->r, tensor_at(together, i * a->r), all));
+    return ST_OK;
 }
 
 enum status transformer_adapter_fwd(const struct pass *p, int block, enum transformer_layer layer,
@@ -65,12 +71,12 @@ enum status transformer_adapter_fwd(const struct pass *p, int block, enum transf
     const struct transformer_adapter a = transformer_params_adapter(p->dims, block, layer);
     if (a.modules == 0)
         return ST_OK;
-    TRY(compute_low(p, &a, x));
+    TRY(compute_low(p, block, &a, x));
     for (int64_t i = 0, at = 0; i < a.modules; at += a.out[i++]) {
         const struct tensor module = tensor_at(y, at);
         TRY(p->op->matmul_fwd(p->stream, &(struct matmul_fwd){.y = module,
                                                               .residual = module,
-                                                              .x = low_of(p, &a, (int)i),
+                                                              .x = low_of(p, block, &a, (int)i),
                                                               .w = value_of(p, a.b[i]),
                                                               .n = p->b * p->t,
                                                               .in = a.r,
@@ -81,14 +87,13 @@ enum status transformer_adapter_fwd(const struct pass *p, int block, enum transf
     return ST_OK;
 }
 
-/* Computes the gradient of module i's B from u, and then, in the place of u, its gradient before
- * the factor. dy: rows of the module's output. */
-static enum status module_bwd(const struct pass *p, const struct transformer_adapter *a, int i,
-                              struct tensor dy, int64_t dy_stride)
+/* Computes the gradient of module i's B from u, and the gradient of u before the factor. dy: rows
+ * of the module's output. */
+static enum status module_bwd(const struct pass *p, int block, const struct transformer_adapter *a,
+                              int i, struct tensor dy, int64_t dy_stride)
 {
-    const struct tensor low = low_of(p, a, i);
     TRY(p->op->matmul_bwd_w(p->stream, &(struct matmul_bwd_w){.dw = grad_of(p, a->b[i]),
-                                                              .x = low,
+                                                              .x = low_of(p, block, a, i),
                                                               .dy = dy,
                                                               .n = p->b * p->t,
                                                               .in = a->r,
@@ -96,14 +101,16 @@ static enum status module_bwd(const struct pass *p, const struct transformer_ada
                                                               .dy_stride = dy_stride,
                                                               .layout = MATMUL_LAYOUT_OI,
                                                               .accumulate = p->accumulate}));
-    return p->op->matmul_bwd_x(p->stream, &(struct matmul_bwd_x){.dx = low,
-                                                                 .dy = dy,
-                                                                 .w = value_of(p, a->b[i]),
-                                                                 .n = p->b * p->t,
-                                                                 .in = a->r,
-                                                                 .out = a->out[i],
-                                                                 .dy_stride = dy_stride,
-                                                                 .layout = MATMUL_LAYOUT_OI});
+    TRY(p->op->matmul_bwd_x(p->stream, &(struct matmul_bwd_x){.dx = dlow_of(p, a, i),
+                                                              .dy = dy,
+                                                              .w = value_of(p, a->b[i]),
+                                                              .n = p->b * p->t,
+                                                              .in = a->r,
+                                                              .out = a->out[i],
+                                                              .dy_stride = dy_stride,
+                                                              .layout = MATMUL_LAYOUT_OI}));
+    return scale_rows(p, a->r, tensor_at(transformer_acts(p)->low_all, i * a->r), a->modules * a->r,
+                      dlow_of(p, a, i), a->r);
 }
 
 enum status transformer_adapter_bwd_w(const struct pass *p, int block, enum transformer_layer layer,
@@ -113,10 +120,8 @@ enum status transformer_adapter_bwd_w(const struct pass *p, int block, enum tran
     const int64_t stride = transformer_params_linear(p->dims, block, layer).out;
     if (a.modules == 0)
         return ST_OK;
-    TRY(compute_low(p, &a, x));
     for (int64_t i = 0, at = 0; i < a.modules; at += a.out[i++])
-        TRY(module_bwd(p, &a, (int)i, tensor_at(dy, at), stride));
-    TRY(scale_modules(p, &a, true));
+        TRY(module_bwd(p, block, &a, (int)i, tensor_at(dy, at), stride));
     return p->op->matmul_bwd_w(p->stream, &(struct matmul_bwd_w){.dw = grad_of(p, a.a),
                                                                  .x = x,
                                                                  .dy = transformer_acts(p)->low_all,

@@ -289,9 +289,8 @@ static void mark_param(const struct model_dims *dims, struct param_table *t,
 
 /* The layers of a block that have adapters, in the order of the adapter's table; the modules of QKV
  * belong to QK and V, too. */
-static const enum transformer_layer adapted[] = {TRANSFORMER_LAYER_QKV, TRANSFORMER_LAYER_ATT,
-                                                 TRANSFORMER_LAYER_UP, TRANSFORMER_LAYER_DOWN};
-#define ADAPTED_N (sizeof adapted / sizeof *adapted)
+static const enum transformer_layer adapted[TRANSFORMER_ADAPTED_N] = {
+    TRANSFORMER_LAYER_QKV, TRANSFORMER_LAYER_ATT, TRANSFORMER_LAYER_UP, TRANSFORMER_LAYER_DOWN};
 
 /* modules_of — lists the matrices of a layer that have an adapter each. Returns their number. */
 static int modules_of(const struct model_dims *dims, enum transformer_layer layer,
@@ -326,7 +325,7 @@ static int adapted_first(const struct model_dims *dims, enum transformer_layer l
 {
     enum transformer_param module[TRANSFORMER_MODULES_MAX];
     int n = 0;
-    for (size_t i = 0; i < ADAPTED_N && adapted[i] != layer; i++)
+    for (int i = 0; i < TRANSFORMER_ADAPTED_N && adapted[i] != layer; i++)
         n += 2 * modules_of(dims, adapted[i], module);
     return n;
 }
@@ -340,9 +339,12 @@ struct transformer_adapter transformer_params_adapter(const struct model_dims *d
     const int modules = modules_of(dims, whole, module), skipped = is_v && modules > 0 ? 2 : 0,
               first = block * adapted_first(dims, TRANSFORMER_LAYER_N) + adapted_first(dims, whole);
     struct transformer_adapter a = {.modules = is_qk && modules > 0 ? 2 : modules - skipped,
+                                    .first = skipped,
                                     .a = first + skipped,
                                     .r = dims->adapter.r,
                                     .in = transformer_params_linear(dims, block, whole).in};
+    while (adapted[a.adapted] != whole)
+        a.adapted++;
     for (int i = 0; i < a.modules; i++) {
         a.b[i] = first + modules + skipped + i;
         a.out[i] = shape_of(dims, module[skipped + i]).out;
@@ -535,7 +537,7 @@ static enum status add_adapters(const struct model_dims *dims, struct param_tabl
 {
     t->layers = (int)whole_of(dims).layers;
     for (int block = 0; block < dims->layers; block++)
-        for (size_t i = 0; i < ADAPTED_N; i++) {
+        for (int i = 0; i < TRANSFORMER_ADAPTED_N; i++) {
             enum transformer_param module[TRANSFORMER_MODULES_MAX];
             const int modules = modules_of(dims, adapted[i], module);
             for (int j = 0; j < modules; j++) {

@@ -105,6 +105,40 @@ static enum model_recompute way_of(const struct transformer_acts *m, const struc
                         : MODEL_RECOMPUTE_BLOCK;
 }
 
+int64_t transformer_unread(const struct model_dims *dims)
+{
+    int64_t c = dims->embed, d = model_head_dim(dims), most = c > d ? c : d;
+    return (most + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN;
+}
+
+/* allocate_adapter — allocates the scratch of adapters. */
+static void allocate_adapter(struct transformer_acts *m, const struct model_dims *dims,
+                             struct arena *scratch)
+{
+    const int64_t elems = m->b * m->t * TRANSFORMER_MODULES_MAX * dims->adapter.r;
+    if (elems == 0)
+        return;
+    m->dlow = allocate_tensor(scratch, elems, m->dtype);
+    m->low_all = allocate_tensor(scratch, elems, m->dtype);
+    if (m->want_grad)
+        m->unread = allocate_tensor(scratch, 2 * transformer_unread(dims), DTYPE_F32);
+}
+
+/* allocate_low — allocates a block's rows between the factors of its adapters; without gradients
+ * all layers share the scratch. */
+static void allocate_low(struct transformer_acts_block *out, struct arena *acts,
+                         const struct transformer_acts *m, const struct model_dims *dims)
+{
+    static const enum transformer_layer layer[TRANSFORMER_ADAPTED_N] = {
+        TRANSFORMER_LAYER_QKV, TRANSFORMER_LAYER_ATT, TRANSFORMER_LAYER_UP, TRANSFORMER_LAYER_DOWN};
+    for (int i = 0; i < TRANSFORMER_ADAPTED_N; i++) {
+        const struct transformer_adapter a = transformer_params_adapter(dims, 0, layer[i]);
+        out->low[a.adapted] = m->dlow;
+        if (m->want_grad && a.modules > 0)
+            out->low[a.adapted] = allocate_tensor(acts, m->b * m->t * a.modules * a.r, m->dtype);
+    }
+}
+
 static void plan_blocks(struct transformer_acts *m, const struct model_dims *dims,
                         struct model_recomputed recompute, struct arena *acts,
                         struct arena *scratch)
@@ -121,6 +155,7 @@ static void plan_blocks(struct transformer_acts *m, const struct model_dims *dim
         struct transformer_acts_block *block = &m->block[i];
         *block = shared;
         block->recompute = way_of(m, dims, recompute, i);
+        allocate_low(block, acts, m, dims);
         block->x =
             m->want_grad || i < 2 ? allocate_tensor(acts, own * c, m->dtype) : m->block[i - 2].x;
         if (block->recompute < MODEL_RECOMPUTE_ATTENTION)
@@ -196,25 +231,6 @@ static void allocate_exchange(struct transformer_acts *m, const struct model_dim
         return;
     m->exchange = allocate_tensor(scratch, elems, m->dtype);
     m->kv = allocate_tensor(scratch, elems, m->dtype);
-}
-
-int64_t transformer_unread(const struct model_dims *dims)
-{
-    int64_t c = dims->embed, d = model_head_dim(dims), most = c > d ? c : d;
-    return (most + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN;
-}
-
-/* allocate_adapter — allocates the rows between the factors of an adapter. */
-static void allocate_adapter(struct transformer_acts *m, const struct model_dims *dims,
-                             struct arena *scratch)
-{
-    const int64_t elems = m->b * m->t * TRANSFORMER_MODULES_MAX * dims->adapter.r;
-    if (elems == 0)
-        return;
-    m->low = allocate_tensor(scratch, elems, m->dtype);
-    m->low_all = allocate_tensor(scratch, elems, m->dtype);
-    if (m->want_grad)
-        m->unread = allocate_tensor(scratch, 2 * transformer_unread(dims), DTYPE_F32);
 }
 
 /* check_rows — checks that own rows of a pass of one sample are a share that the ranks can

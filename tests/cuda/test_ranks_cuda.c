@@ -194,7 +194,7 @@ TEST(a_sample_and_an_evaluation)
             memcpy(want, got, sizeof want);
         for (int rank = 0; rank < 2; rank++) {
             assert_memory_equal(got[rank].logits, want[0].logits, sizeof want->logits);
-            assert_true(got[rank].loss == want[0].loss && isfinite(got[rank].loss));
+            assert_true(got[rank].eval.loss == want[0].eval.loss && isfinite(got[rank].eval.loss));
             assert_true(got[rank].trial.loss[0] == want[0].trial.loss[0]);
         }
         if (shard != LAYOUT_SHARD_NONE)

@@ -89,7 +89,7 @@ int64_t conf_count(const struct conf *conf, enum conf_key key);
  * valid until conf_close. */
 const char *conf_text(const struct conf *conf, enum conf_key key);
 
-/* conf_origin — returns the kind of the source. For tests. */
+/* conf_origin — returns the kind of the source. */
 enum conf_origin conf_origin(const struct conf *conf, enum conf_key key);
 
 /* conf_source — returns "default", "GPUs found", "environment", "argument", or a launcher's

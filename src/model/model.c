@@ -17,6 +17,7 @@
 /* Bounds of the cap: below, logits are practically equal; above, no logit reaches it. */
 #define LOGIT_CAP_LEAST 0.1
 #define LOGIT_CAP_MOST 1e6
+#define ADAPTER_ALPHA_LEAST 1e-6
 #define ADAPTER_ALPHA_MOST 1e6
 
 int64_t model_kv_heads(const struct model_dims *dims)
@@ -214,9 +215,9 @@ static enum status check_adapter(const struct model_dims *dims)
     if (a->r < 0 || a->r > MODEL_ADAPTER_RANK_MAX)
         return FAIL(ST_BAD_SETTING, "LORA=%lld is outside 0 … %d; set it within", (long long)a->r,
                     MODEL_ADAPTER_RANK_MAX);
-    if (a->r > 0 && !(a->alpha > 0 && a->alpha <= ADAPTER_ALPHA_MOST))
-        return FAIL(ST_BAD_SETTING, "LORA_ALPHA=%g is not above 0 and at most %g; set it within",
-                    a->alpha, ADAPTER_ALPHA_MOST);
+    if (a->r > 0 && !(a->alpha >= ADAPTER_ALPHA_LEAST && a->alpha <= ADAPTER_ALPHA_MOST))
+        return FAIL(ST_BAD_SETTING, "LORA_ALPHA=%g is outside %g … %g; set it within", a->alpha,
+                    ADAPTER_ALPHA_LEAST, ADAPTER_ALPHA_MOST);
     if (a->r > 0 && dims->task == MODEL_TASK_QA)
         return FAIL(ST_BAD_SETTING, "LORA trains no head, and TASK=qa begins with a new one; use "
                                     "TASK=chat or lm, or LORA=0");

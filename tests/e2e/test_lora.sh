@@ -102,6 +102,16 @@ try "no adapter" 66 "nothing holds no adapter" -- generate MODEL=whole ADAPTER=n
 try "LORA without weights" 78 "MODEL=llama-toy has none" -- train $lora MODEL=llama-toy STEPS=1
 try "LORA with another value than ADAPTER's" 78 "ADAPTER=one has LORA=4, LORA_ALPHA=8 and LORA_TARGETS=all" -- train ${lora/LORA=4/LORA=2} ADAPTER=one STEPS=1
 try "LORA for question answering" 78 "an adapter trains no head" -- train MODEL=whole TASK=qa LORA=4 DATA=x
+try "LORA_TARGETS without LORA" 78 "LORA is 0, so all weights would train" -- train MODEL=whole $shape DATA=thing.jsonl STEPS=1 LORA_TARGETS=mlp
+try "LORA=0 with ADAPTER" 78 "ADAPTER=one has LORA=4" -- train ${lora/LORA=4/LORA=0} ADAPTER=one STEPS=1
+try "a factor that counts as none" 78 "LORA_ALPHA=1e-60 is outside" -- train $lora LORA_ALPHA=1e-60 STEPS=1
+try "an adapter as CHECKPOINT_DIR" 78 "CHECKPOINT_DIR=one holds an adapter, which would not be used; set ADAPTER=one" \
+    -- chat MODEL=whole CHECKPOINT_DIR=one TOKENIZER=gpt2 PROMPT=a
+try "export with ADAPTER" 78 "export does not use ADAPTER=one" -- export FROM=whole ADAPTER=one TO=x
+cp -r other own
+try "RESUME=never beside MODEL" 78 "CHECKPOINT_DIR=own holds MODEL=own, and RESUME=never would move it aside" \
+    -- train $lora MODEL=own CHECKPOINT_DIR=own RESUME=never STEPS=1
+ok "it is still there" test -d own/step-00000002
 mkdir peft
 cp "$root"/tests/golden/lora_llama/adapter/adapter_model.safetensors peft
 while IFS='|' read -r change word; do

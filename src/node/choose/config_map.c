@@ -215,6 +215,11 @@ static enum status map_adapter(const struct conf *conf, struct model_dims *dims)
             "with which it was trained, and ADAPTER=%s",
             conf_text(conf, CONF_MODEL), conf_text(conf, CONF_MODEL));
     dims->adapter = rank > 0 ? asked : (struct model_adapter){0};
+    if (!path[0] && rank == 0 && (alpha > 0 || conf_is_set(conf, CONF_LORA_TARGETS)))
+        return FAIL(
+            ST_BAD_SETTING,
+            "LORA_ALPHA and LORA_TARGETS belong to an adapter, and LORA is 0, so all weights "
+            "would train; set LORA, such as LORA=16, or leave them out");
     if (!path[0])
         return ST_OK;
     struct adapter *adapter;
@@ -222,7 +227,7 @@ static enum status map_adapter(const struct conf *conf, struct model_dims *dims)
     const struct model_adapter is = adapter_of(adapter);
     adapter_close(adapter);
     dims->adapter = is;
-    if ((rank > 0 && rank != is.r) || (alpha > 0 && alpha != is.alpha) ||
+    if ((conf_is_set(conf, CONF_LORA) && rank != is.r) || (alpha > 0 && alpha != is.alpha) ||
         (conf_is_set(conf, CONF_LORA_TARGETS) && asked.targets != is.targets))
         return FAIL(ST_BAD_SETTING,
                     "ADAPTER=%s has LORA=%lld, LORA_ALPHA=%g and LORA_TARGETS=%s, and other values "
@@ -701,6 +706,9 @@ enum status config_map_agreement(const struct conf *conf, struct text *out)
     }
     text_add(out, "{");
     conf_write_agree(conf, out);
+    if (dims.adapter.r > 0)
+        text_add(out, "\"ADAPTER\":\"rank %lld, alpha %s, targets %d\",", (long long)dims.adapter.r,
+                 text_f64(dims.adapter.alpha).text, (int)dims.adapter.targets);
     text_add(out,
              "\"MODEL\":\"%s, %lld layers, %lld heads (%lld key heads of %lld), %lld wide, MLP "
              "%lld, context %lld, vocabulary %lld%s\",\"version\":\"%s %s\",\"device\":\"%s\"}",

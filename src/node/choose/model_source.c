@@ -48,6 +48,24 @@ static enum status open_model(const struct conf *conf, struct model_source *out)
     return ST_OK;
 }
 
+/* check_unused_adapter — refuses a CHECKPOINT_DIR that holds an adapter, which MODEL leaves unused:
+ * it is meant as ADAPTER. */
+static enum status check_unused_adapter(const struct conf *conf)
+{
+    const char *dir = conf_text(conf, CONF_CHECKPOINT_DIR);
+    struct model_dims dims = {0};
+    const char *model = conf_text(conf, CONF_MODEL);
+    if (!(weights_are_at(model) || file_is_dir(model)) || !dir[0] || !weights_are_ckpt(dir))
+        return ST_OK;
+    if (weights_dims(dir, &dims) != ST_OK)
+        status_clear();
+    if (dims.adapter.r == 0)
+        return ST_OK;
+    return FAIL(ST_BAD_SETTING,
+                "CHECKPOINT_DIR=%s holds an adapter, which would not be used; set ADAPTER=%s", dir,
+                dir);
+}
+
 enum status model_source_open(const struct conf *conf, struct model_source *out)
 {
     const char *adapter = conf_text(conf, CONF_ADAPTER);
@@ -59,7 +77,7 @@ enum status model_source_open(const struct conf *conf, struct model_source *out)
                     "which it was trained, and ADAPTER=%s",
                     ckpt_path(out->ckpt), ckpt_path(out->ckpt));
     if (!adapter[0])
-        return ST_OK;
+        return check_unused_adapter(conf);
     TRY(adapter_open(adapter, &out->dims, &out->adapter));
     LOG_INFO("adapter from %s", adapter_path(out->adapter));
     return ST_OK;
@@ -79,7 +97,7 @@ enum status model_source_load(const struct model_source *source, const struct lo
         source->ckpt ? load_params(&target, &file) : weights_load(source->path, &target);
     load_sum_close(target.sum, sha256);
     return st == ST_OK && source->adapter
-               ? adapter_check_base(source->adapter, sha256, model_source_path(source))
+               ? adapter_check(source->adapter, sha256, model_source_path(source))
                : st;
 }
 

@@ -7,6 +7,7 @@
  * model, or the built-in ones for a GPT-2 with its vocabulary. Must not know how files are
  * written. */
 #include <ctype.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -38,6 +39,7 @@
 #define FILES_MAX (2 + TOKENIZER_FILES_MAX)
 #define CHAT_FILE "chat_template.jinja"
 #define FINITE_ELEMS 4096
+#define F16_BEYOND 65520.0f /* it rounds to infinity, as all numbers beyond it */
 #define TOKENIZER_JSON_BYTES_MAX (64 << 20)
 #define END_OF_TEXT 50256 /* GPT-2's end-of-text token, if the vocabulary has it */
 /* GPT-2's own value, for a model that was imported and not trained here */
@@ -169,6 +171,13 @@ static enum status read_tensor(void *arg, int64_t first, int64_t n, void *out)
     for (int64_t at = 0, some; at < n; at += some) {
         some = n - at < FINITE_ELEMS ? n - at : FINITE_ELEMS;
         read_values(t, first + at, some, values);
+        for (int64_t i = 0; dtype == DTYPE_F16 && i < some; i++)
+            if (fabsf(values[i]) >= F16_BEYOND)
+                return FAIL(
+                    ST_BAD_DATA,
+                    "%s: element %lld of %s is %g with its adapter, beyond the range of F16; "
+                    "write a file whose name ends in -BF16.gguf or -F32.gguf",
+                    t->ex->path, (long long)(first + at + i), t->param->name, (double)values[i]);
         round_values(values, some, dtype, (char *)out + (size_t)at * dtype_bytes(dtype));
     }
     return first + n < t->param->elems ? ST_OK : end_values(t);
@@ -257,7 +266,7 @@ static void write_config(struct export *ex)
 }
 
 /* write_adapter_config — writes the config of an adapter. Its target modules are the last words of
- * the names of block 0. */
+ * the names of block 0; of GPT-2 the last two, because both halves of its blocks have a c_proj. */
 static void write_adapter_config(struct export *ex)
 {
     const struct peft_config config = {.rank = ex->dims.adapter.r, .alpha = ex->dims.adapter.alpha};
@@ -269,7 +278,13 @@ static void write_adapter_config(struct export *ex)
         if (!end)
             continue;
         *end = 0;
-        const char *dot = strrchr(name, '.');
+        char *dot = strrchr(name, '.');
+        if (dot && ex->dims.arch == MODEL_ARCH_GPT2) {
+            *dot = 0;
+            char *before = strrchr(name, '.');
+            *dot = '.';
+            dot = before;
+        }
         text_add(&modules, "%s\"%s\"", modules.len > 0 ? ", " : "", dot ? dot + 1 : name);
     }
     peft_write_config(&config, config_of(&ex->dims).arch, ex->dims.name, modules.data,
@@ -700,8 +715,9 @@ static enum status ignore_values(void *arg, int64_t first, int64_t n, const floa
 
 /* open_base — opens MODEL, to which the adapter of the checkpoint is added, and checks that it was
  * trained on these weights. */
-static enum status open_base(struct export *ex, const char *model)
+static enum status open_base(struct export *ex, const struct conf *conf, const char *model)
 {
+    const bool ignores = conf_i64(conf, CONF_IGNORE_TENSORS) != 0;
     const struct model_marks marks = ex->dims.marks;
     char sha256[MODEL_SHA256_MAX];
     struct load_target to = {.table = &ex->table, .put = ignore_values};
@@ -710,14 +726,14 @@ static enum status open_base(struct export *ex, const char *model)
     TRY(adapter_open(ckpt_path(ex->ckpt), &ex->dims, &ex->adapter));
     TRY(adapter_merge(ex->adapter, &ex->merge));
     TRY(model_ops(&ex->dims)->describe(&ex->dims, &ex->table));
-    TRY(weights_open(model, &ex->table, false, &ex->base));
+    TRY(weights_open(model, &ex->table, ignores, &ex->base));
     ex->values = *weights_load_file(ex->base);
     ex->path = model;
     to.sum = load_sum_open();
     const enum status st = load_params(&to, &ex->values);
     load_sum_close(to.sum, sha256);
     TRY(st);
-    return adapter_check_base(ex->adapter, sha256, model);
+    return adapter_check(ex->adapter, sha256, model);
 }
 
 /* open_source — opens what is written: the checkpoint, or its adapter with MODEL. */
@@ -725,13 +741,18 @@ static enum status open_source(struct export *ex, const struct conf *conf, const
 {
     const char *model = conf_is_set(conf, CONF_MODEL) ? conf_text(conf, CONF_MODEL) : "";
     TRY(weights_checkpoint(from, &ex->ckpt, &ex->dims));
-    if (ex->dims.adapter.r == 0 && model[0])
+    if (conf_text(conf, CONF_ADAPTER)[0])
+        return FAIL(ST_BAD_SETTING,
+                    "export does not use ADAPTER=%s; to add it to its model, set FROM to it, and "
+                    "MODEL to the model",
+                    conf_text(conf, CONF_ADAPTER));
+    if (ex->dims.adapter.r == 0 && conf_origin(conf, CONF_MODEL) == CONF_ORIGIN_ARGUMENT)
         return FAIL(
             ST_BAD_SETTING,
             "FROM=%s is a checkpoint of a whole model, so MODEL=%s has no use; leave it out", from,
             model);
     if (ex->dims.adapter.r > 0 && model[0])
-        return open_base(ex, model);
+        return open_base(ex, conf, model);
     if (ex->dims.adapter.r > 0 && ex->quant)
         return FAIL(
             ST_BAD_SETTING,

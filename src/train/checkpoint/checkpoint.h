@@ -45,6 +45,7 @@ struct checkpoint_progress {
     /* not in a checkpoint: */
     bool is_apart;         /* LOCAL_STEPS: step_local_is_apart */
     struct ledger_run run; /* the last steps with the same outcome; no generation */
+    uint64_t frozen;       /* with an adapter: hash of the sum of the frozen weights; 0: unknown */
 };
 
 /* One array of a step's state. */

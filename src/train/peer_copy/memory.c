@@ -218,7 +218,7 @@ static uint64_t seed_of(const struct peer_copy_stamp *stamp)
         p->samples,          p->tokens,      p->scale.steps, (int64_t)p->scale.factor,
         p->spikes.skipped_n, spikes->n,      p->run.step,    p->run.steps,
         p->run.sample,       p->run.samples, p->run.outcome, p->schedule.samples,
-        p->schedule.ahead,   p->trained,     p->run.trained};
+        p->schedule.ahead,   p->trained,     p->run.trained, (int64_t)p->frozen};
     return XXH3_64bits_withSeed(spikes->level,
                                 is_history ? (size_t)spikes->n * sizeof *spikes->level : 0,
                                 XXH3_64bits(said, sizeof said));

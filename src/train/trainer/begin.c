@@ -4,8 +4,12 @@
 #include "train/feature/step_local.h"
 #include "train/trainer/inside.h"
 
+#include <limits.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
+
+#include <xxhash.h>
 
 #include "base/clock.h"
 #include "base/file.h"
@@ -94,14 +98,32 @@ static enum status open_checkpoint(struct trainer *t)
     return checkpoint_open(&config, &t->checkpoint);
 }
 
+/* check_aside — Refuses to move the checkpoints of a folder aside if the run reads one of them. */
+static enum status check_aside(const char *dir, const char *path, const char *setting)
+{
+    char own[PATH_MAX], other[PATH_MAX];
+    if (!path[0] || !realpath(dir, own) || !realpath(path, other))
+        return ST_OK;
+    const size_t n = strlen(own);
+    if (strncmp(own, other, n) != 0 || (other[n] != 0 && other[n] != '/'))
+        return ST_OK;
+    return FAIL(ST_BAD_SETTING,
+                "CHECKPOINT_DIR=%s holds %s=%s, and RESUME=never would move it aside; use another "
+                "CHECKPOINT_DIR",
+                dir, setting, path);
+}
+
 static enum status find_checkpoint(struct trainer *t, bool *found_out)
 {
     const struct trainer_config *c = t->config;
     *found_out = false;
     if (!t->checkpoint)
         return ST_OK;
-    if (c->resume == TRAINER_RESUME_NEVER)
+    if (c->resume == TRAINER_RESUME_NEVER) {
+        TRY(check_aside(c->checkpoint_dir, c->model_path, "MODEL"));
+        TRY(check_aside(c->checkpoint_dir, c->adapter_path, "ADAPTER"));
         return checkpoint_aside(c->checkpoint_dir);
+    }
     TRY(checkpoint_find(t->checkpoint, &t->progress, found_out, t->last_checkpoint.path,
                         sizeof t->last_checkpoint.path));
     TRY(plan_steps(t));
@@ -201,18 +223,22 @@ static enum status open_files(struct trainer *t)
 
 /* ---- the frozen weights of an adapter's model ---- */
 
+#define F16_BEYOND 65520.0f /* it rounds to infinity, as all numbers beyond it */
+
 static enum status put_frozen(void *arg, int64_t first, int64_t n, const float *values)
 {
     const struct trainer *t = arg;
     const struct param_table *table = step_frozen_table(t->step);
+    const float most = t->config->step.store.dtype == DTYPE_F16 ? F16_BEYOND : INFINITY;
     for (int64_t i = 0; i < n; i++)
-        if (!isfinite(values[i]))
-            return FAIL(ST_BAD_DATA,
-                        "%s: element %lld of %s is %g; the weights are damaged, or their training "
-                        "diverged: use others",
-                        t->config->model_path,
-                        (long long)(first + i - table->param[param_at(table, first + i)].offset),
-                        table->param[param_at(table, first + i)].name, (double)values[i]);
+        if (!isfinite(values[i]) || fabsf(values[i]) >= most)
+            return FAIL(
+                ST_BAD_DATA,
+                "%s: element %lld of %s is %g; the weights are damaged, or beyond the range "
+                "of PRECISION=fp16: use others, or PRECISION=bf16",
+                t->config->model_path,
+                (long long)(first + i - table->param[param_at(table, first + i)].offset),
+                table->param[param_at(table, first + i)].name, (double)values[i]);
     return state_write(step_frozen_state(t->step), 0, first, n, values);
 }
 
@@ -237,6 +263,22 @@ static enum status load_frozen(struct trainer *t)
                          : ST_OK;
 }
 
+/* check_frozen — Fails on all ranks if the state comes from copies in memory of a run on other
+ * frozen weights. Else records the weights of this run. */
+static enum status check_frozen(struct trainer *t)
+{
+    TRY(consensus_broadcast(&t->consensus, t->base_sha256, sizeof t->base_sha256));
+    const uint64_t is = XXH3_64bits(t->base_sha256, strlen(t->base_sha256));
+    if (t->is_from_memory && t->progress.frozen != 0 && t->progress.frozen != is)
+        return FAIL(
+            ST_BAD_SETTING,
+            "MODEL=%s changed during the run: its weights have SHA-256 %s now; set MODEL to "
+            "the weights with which the run began, such as one checkpoint of a folder",
+            t->config->model_path, t->base_sha256);
+    t->progress.frozen = is;
+    return ST_OK;
+}
+
 /* load_adapter — On rank 0: loads the adapter of adapter_path, with which the run starts. */
 static enum status load_adapter(struct trainer *t)
 {
@@ -244,7 +286,7 @@ static enum status load_adapter(struct trainer *t)
     const struct load_target to = checkpoint_target(&put, t->needs_transfer);
     struct adapter *adapter;
     TRY(adapter_open(t->config->adapter_path, &t->config->step.dims, &adapter));
-    enum status st = adapter_check_base(adapter, t->base_sha256, t->config->model_path);
+    enum status st = adapter_check(adapter, t->base_sha256, t->config->model_path);
     if (st == ST_OK)
         st = load_params(&to, adapter_load_file(adapter));
     if (st == ST_OK)
@@ -333,8 +375,12 @@ enum status trainer_begin(struct trainer *t)
     t->is_found = start.is_found;
     if (t->config->step.dims.adapter.r > 0)
         TRY(load_on_all(t, step_frozen_state(t->step), load_frozen));
+    if (t->config->step.dims.adapter.r > 0)
+        TRY(check_frozen(t));
+    const uint64_t frozen = t->progress.frozen; /* a checkpoint does not hold it */
     TRY(t->is_from_memory ? trainer_copy_restore(t)
                           : load_on_all(t, step_state(t->step), load_state));
+    t->progress.frozen = frozen;
     step_loss_scale_set(t->step, t->progress.scale);
     step_spikes_set(t->step, &t->progress.spikes);
     t->progress.is_apart = step_local_is_apart(t->step);

@@ -42,11 +42,12 @@ static enum status find_targets(struct adapter *adapter, struct model_dims *dims
                         "this model, whose target_modules are such layers",
                         adapter->path, stray, dims->name);
     }
-    return FAIL(ST_BAD_DATA,
-                "%s has %d tensors, and not those of all linear layers of %s, of attention or of "
-                "the MLP in every layer (LORA_TARGETS); merge it in PEFT (merge_and_unload), and "
-                "use the merged model",
-                adapter->path, peft_tensors(adapter->peft), dims->name);
+    return FAIL(
+        ST_BAD_DATA,
+        "%s adapts some linear layers of %s, in %d tensors; an adapter of all linear layers, "
+        "of all of attention (q, k, v and o), or of all of the MLP, in every layer, is read "
+        "(LORA_TARGETS): merge this one in PEFT (merge_and_unload), and use the merged model",
+        adapter->path, dims->name, peft_tensors(adapter->peft));
 }
 
 static enum status open_peft(struct adapter *adapter, struct model_dims *dims)
@@ -55,6 +56,12 @@ static enum status open_peft(struct adapter *adapter, struct model_dims *dims)
     const struct peft_config *config = peft_config(adapter->peft);
     dims->adapter = (struct model_adapter){.r = config->rank, .alpha = config->alpha};
     adapter->file.peft = adapter->peft;
+    if (config->rank > MODEL_ADAPTER_RANK_MAX || !(config->alpha >= 1e-6))
+        return FAIL(ST_BAD_DATA,
+                    "%s/" PEFT_CONFIG
+                    ": \"r\" is %lld and \"lora_alpha\" is %g; r must be at most %d, "
+                    "and lora_alpha at least 1e-6",
+                    adapter->path, (long long)config->rank, config->alpha, MODEL_ADAPTER_RANK_MAX);
     TRY(model_check(dims));
     return find_targets(adapter, dims);
 }
@@ -137,13 +144,21 @@ enum status adapter_merge(struct adapter *adapter, const struct load_merge **out
     return ST_OK;
 }
 
-enum status adapter_check_base(const struct adapter *adapter, const char *sha256, const char *model)
+enum status adapter_check(struct adapter *adapter, const char *sha256, const char *model)
 {
     const char *was = adapter->merge.dims.adapter.base_sha256;
-    if (!was[0] || strcmp(was, sha256) == 0)
-        return ST_OK;
-    return FAIL(ST_BAD_DATA,
-                "%s is an adapter of other weights: of a model with SHA-256 %s, and %s has %s; use "
-                "the model with which it was trained",
-                adapter->path, was, model, sha256);
+    const struct load_merge *merge;
+    if (was[0] && strcmp(was, sha256) != 0)
+        return FAIL(ST_BAD_DATA,
+                    "%s is an adapter of other weights: of a model with SHA-256 %s, and %s has %s; "
+                    "use the model with which it was trained",
+                    adapter->path, was, model, sha256);
+    TRY(adapter_merge(adapter, &merge));
+    for (int i = 0; i < merge->table->params_n; i++) {
+        const struct param *p = &merge->table->param[i];
+        struct weights_finite finite = {0};
+        weights_finite_add(&finite, merge->values + p->offset, p->elems);
+        TRY(weights_finite_check(&finite, adapter->path, p->name));
+    }
+    return ST_OK;
 }

@@ -17,10 +17,9 @@ void adapter_close(struct adapter *adapter); /* accepts NULL */
 /* adapter_of — returns rank, alpha, targets, and the sum of its model, which PEFT does not
  * record. */
 struct model_adapter adapter_of(const struct adapter *adapter);
-/* adapter_check_base — fails with ST_BAD_DATA if the adapter was trained on weights with another
- * sum. model: the path of the weights with this sum. */
-enum status adapter_check_base(const struct adapter *adapter, const char *sha256,
-                               const char *model);
+/* adapter_check — fails with ST_BAD_DATA if the adapter has a number that is not finite, or was
+ * trained on weights with another sum. model: the path of the weights with this sum. */
+enum status adapter_check(struct adapter *adapter, const char *sha256, const char *model);
 /* adapter_path — returns the path of the folder or checkpoint that was found. */
 const char *adapter_path(const struct adapter *adapter);
 /* adapter_ckpt — returns its checkpoint; NULL: it is a folder of PEFT. */

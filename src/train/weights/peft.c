@@ -84,6 +84,11 @@ static enum status parse_config(const char *bytes, size_t n, const char *what,
     if (st == ST_OK)
         st = json_get_f64(root, "lora_alpha", &config.alpha);
     cJSON_Delete(root);
+    if (st == ST_BAD_DATA && !text_starts(status_message(), what)) {
+        char why[256];
+        text_copy(why, sizeof why, status_message());
+        return FAIL(ST_BAD_DATA, "%s: %s", what, why);
+    }
     TRY(st);
     *out = config;
     return ST_OK;

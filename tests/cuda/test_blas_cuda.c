@@ -76,7 +76,7 @@ static struct tensor maybe(bool is_there, float *data)
 static void forward(struct dev *dev, struct stream *s, const struct product *p)
 {
     int64_t stride = p->out + p->pad, sizes[] = {p->n * stride,  p->n * p->out, p->n * p->in,
-                                                 p->in * p->out, p->out,        p->n * p->out};
+                                                 p->in * p->out, p->out,        p->n * stride};
     float *d[6], *h[6];
     bool is_gelu = p->bits & 1;
     for (int i = 0; i < 6; i++) {

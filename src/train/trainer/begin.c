@@ -102,7 +102,7 @@ static enum status open_checkpoint(struct trainer *t)
 static enum status check_aside(const char *dir, const char *path, const char *setting)
 {
     char own[PATH_MAX], other[PATH_MAX];
-    if (!path[0] || !realpath(dir, own) || !realpath(path, other))
+    if (!path || !path[0] || !realpath(dir, own) || !realpath(path, other))
         return ST_OK;
     const size_t n = strlen(own);
     if (strncmp(own, other, n) != 0 || (other[n] != 0 && other[n] != '/'))
@@ -314,7 +314,7 @@ static enum status load_state(struct trainer *t)
         LOG_INFO("resuming from %s: step %lld of %lld%s", t->last_checkpoint.path,
                  (long long)t->progress.step, (long long)t->steps, samples);
     } else if (t->config->step.dims.adapter.r > 0) {
-        TRY(t->config->adapter_path[0] ? load_adapter(t) : ST_OK);
+        TRY(t->config->adapter_path && t->config->adapter_path[0] ? load_adapter(t) : ST_OK);
     } else if (t->config->model_path[0]) {
         struct checkpoint_put put = {t->step, 0};
         struct load_target to = checkpoint_target(&put, t->needs_transfer);

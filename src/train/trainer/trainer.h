@@ -48,9 +48,9 @@ struct trainer_config {
     bool is_atomic; /* also for the plan: cuDNN may compute the backward pass in any order */
     struct board *board;
     int worker_i;
-    const char *model_path;       /* source of the initial weights, see weights.h; "": random */
-    const char *adapter_path;     /* source of the initial adapter, see adapter.h; "": drawn */
-    bool ignores_tensors;         /* ignores tensors of the model at model_path, see load.h */
+    const char *model_path;   /* source of the initial weights, see weights.h; "": random */
+    const char *adapter_path; /* source of the initial adapter, see adapter.h; "" or NULL: drawn */
+    bool ignores_tensors;     /* ignores tensors of the model at model_path, see load.h */
     struct feed *feed, *val_feed; /* val_feed NULL: no evaluation */
     int64_t epochs, steps;        /* steps 0: from epochs */
     int64_t stop_after;           /* the last step of this process; 0: the last of the run */

@@ -9,7 +9,7 @@ struct copy_args {
     int64_t rows, columns, y_stride, x_stride;
 };
 
-/* T: what is moved; a number if IS_SCALED. */
+/* T: the type of the elements that a thread copies; if IS_SCALED, a floating-point type. */
 template <typename T, bool IS_SCALED>
 __global__ void __launch_bounds__(THREADS)
     copy_2d_each(T *y, const T *x, struct copy_args a, float scale)

@@ -1,5 +1,5 @@
-/* normal_text — normalisations of texts: Unicode's forms, and SentencePiece's identity with U+2581
- * for a space; classes of characters. It must not know tokens.
+/* normal_text — Unicode's normal forms, SentencePiece's replacement of spaces by U+2581, and
+ * classes of characters. It must not know tokens.
  *
  * Source of the forms: utf8proc, with its version of Unicode; characters without an entry there
  * stay. */

@@ -75,8 +75,8 @@ static bool bf16_from_f32(const float *in, int64_t blocks_n, uint8_t *out)
     return fits;
 }
 
-/* As llama.cpp's reference: the numbers are rounded with the scale in f32, of which the file holds
- * the nearest f16. A number that is not finite becomes 0. */
+/* Rounds with the f32 scale and stores the scale as f16, like llama.cpp's reference. A number
+ * that is not finite becomes 0. */
 static bool q8_0_from_f32(const float *in, int64_t blocks_n, uint8_t *out)
 {
     bool fits = true;

@@ -736,7 +736,7 @@ static enum status open_base(struct export *ex, const struct conf *conf, const c
     return adapter_check(ex->adapter, sha256, model);
 }
 
-/* open_source — opens what is written: the checkpoint, or its adapter with MODEL. */
+/* open_source — opens the checkpoint; if it is an adapter and MODEL is set, also the model. */
 static enum status open_source(struct export *ex, const struct conf *conf, const char *from)
 {
     const char *model = conf_is_set(conf, CONF_MODEL) ? conf_text(conf, CONF_MODEL) : "";

@@ -260,8 +260,8 @@ const struct param_table *step_whole_table(const struct step *step);
 /* step_own_table — returns the table of the model shard that this rank computes, for
  * step_tensor and step_grads. */
 const struct param_table *step_own_table(const struct step *step);
-/* step_frozen_table — returns the table of the model's parameters beside an adapter, which are
- * frozen, as step_whole_table; without parameters if there is no adapter. */
+/* step_frozen_table — returns the parameters of the whole model that an adapter leaves frozen; the
+ * table is empty if there is no adapter. */
 const struct param_table *step_frozen_table(const struct step *step);
 /* step_frozen_state — returns their state: array 0 can be written. */
 const struct state *step_frozen_state(const struct step *step);

@@ -1,9 +1,9 @@
 /* peft — a folder of the program PEFT with an adapter: adapter_config.json and
  * adapter_model.safetensors. Only LoRA, whose output is W·x + (alpha/rank)·B·(A·x).
  *
- * Our names are the names of the adapted weights without the model's prefix, such as
- * "layers.0.self_attn.q_proj.lora_A.weight"; PEFT writes "base_model.model." and the prefix before
- * them. A is (rank, in) and B (out, rank) in both. It must not know our models' code. */
+ * Convoy's names of the tensors lack the model's prefix, for example
+ * "layers.0.self_attn.q_proj.lora_A.weight"; PEFT's begin with "base_model.model." and the prefix.
+ * The shapes are the same: A is (rank, in), B is (out, rank). It must not know the models' code. */
 #ifndef CONVOY_TRAIN_PEFT_H
 #define CONVOY_TRAIN_PEFT_H
 

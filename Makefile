@@ -55,6 +55,7 @@ OBJ := $(SRC:%.c=$(BUILD)/%.o) $(ASM:%.S=$(BUILD)/%.o) $(PLAIN:%.c=$(BUILD)/%.o)
 # What depends on it is made anew each time. FORCE= (.ci/build): without making the stamps anew.
 FORCE := FORCE
 include kernels/cuda.mk
+include kernels/hip.mk
 # A folder of tests/unit is one program.
 UNITS := $(patsubst tests/unit/%/,%,$(sort $(dir $(wildcard tests/unit/*/*.c))))
 TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/*/test_*.c)) $(UNITS:%=$(BUILD)/tests/unit/test_%)
@@ -158,6 +159,10 @@ $(foreach unit,$(UNITS),$(eval $(call unit_rule,$(unit))))
 # All of the library, without linking it: what another compiler or processor makes of it.
 objects: $(OBJ) $(BUILD)/src/main.o $(STAMP)
 
+# The server that tests/e2e/test_hub.sh starts.
+$(BUILD)/tests/e2e/fake_hub: tests/remote/fake_hub.h
+$(BUILD)/tests/unit/test_remote: $(BUILD)/tests/e2e/fake_hub
+
 tests: $(BUILD)/convoy $(TESTS)
 
 help:
@@ -199,6 +204,8 @@ help:
 	@echo 'make gpu-test   on a machine with an NVIDIA GPU: kernels, golden cases, sanitizer, several ranks; writes tests/gpu/results'
 	@echo 'make gpu-bench  likewise: kernels, attention, whole steps, beside PyTorch; make gpu-carry builds what both need elsewhere'
 	@echo 'make sass       registers, spills, blocks and instructions of the CUDA kernels: writes tests/cuda/sass.tsv'
+	@echo 'make hip        the kernels compiled for AMD GPUs gfx90a and gfx942 by clang-19: objects that no command loads yet; HIP_ARCHS='
+	@echo 'make isa        registers, spills and shared memory of these objects: writes tests/hip/isa.tsv'
 	@echo 'make ptx        the CUDA kernels compiled to PTX by clang 22, which needs nvcc, too: a second reader of their code'
 	@echo 'make install [PREFIX=/usr/local] [DESTDIR=]   program, man page, completion for bash, zsh, fish; make uninstall'
 	@echo 'make dist       build/dist: source archive, list of what is inside (SPDX), SHA256SUMS; make deb adds a Debian package'
@@ -220,13 +227,15 @@ EVERY_TEST = $(sort $(TESTS) $(wildcard tests/*/test_*.sh tests/*/test_*.pl))
 # The programs that a list of tests/suite names, of those that there are.
 LISTED = $(filter $(foreach t,$(1),tests/$(t) $(BUILD)/tests/$(t)),$(EVERY_TEST))
 SHORT = $(filter-out $(call LISTED,$(shell sed -n 's/ all\>.*//p' tests/suite/long)),$(EVERY_TEST))
-# TURN=0, 1 or 2: of the heavy programs every third, from this one on; not set: all.
+# TURN=0, 1 or 2: of the heavy programs every third, from this one on, and no local one; not set: all.
 TURN ?=
-LEFT_OUT = $(if $(TURN),$(shell awk '/ heavy$$/ && n++ % 3 != $(TURN) { print $$1 }' tests/suite/long))
+LEFT_OUT = $(if $(TURN),$(shell awk '/ heavy$$/ && n++ % 3 != $(TURN) || / local$$/ { print $$1 }' tests/suite/long))
 SET = $(if $(FETCH),$(filter-out $(call LISTED,$(LEFT_OUT)),$(EVERY_TEST)),$(SHORT))
 PICKED = $(if $(ONLY),$(shell printf '%s\n' $(EVERY_TEST) | grep -E '$(ONLY)'),$(SET))
+# The programs among the picked tests, and those that the picked scripts start.
+PROGRAMS = $(sort $(filter $(TESTS) $(BUILD)/tests/e2e/fake_hub,$(PICKED) $(addprefix $(BUILD)/,$(shell grep -ohE 'tests/[a-z0-9]+/[a-z0-9_]+' /dev/null $(filter %.sh %.pl,$(PICKED))))))
 SUITE = DEVICE=cpu BUILD=$(BUILD) SAN=$(SAN) $(if $(filter thread,$(SAN)),UCX_MEM_MMAP_HOOK_MODE=none) LIMIT=$(if $(SAN),600,240) tests/suite/all.pl \
-  --build '.ci/build $(MAKE) --no-print-directory -j$(words $(FETCH) $(shell seq $$(nproc))) $(if $(FETCH),,$(CUDA_HERE)) $(FETCH) all $(filter $(TESTS),$(PICKED)) $(if $(filter tests/gpu/test_dry.sh,$(PICKED)),$(BUILD)/gpu/dry_tests) $(if $(filter tests/gpu/test_numbers.sh,$(PICKED)),$(BUILD)/gpu/numbers_tests $(BUILD)/emu-fused/test_emu_numbers)' $(PICKED)
+  --build '.ci/build $(MAKE) --no-print-directory -j$(words $(FETCH) $(shell seq $$(nproc))) $(if $(FETCH),,$(CUDA_HERE)) $(FETCH) all $(PROGRAMS) $(if $(filter tests/gpu/test_dry.sh,$(PICKED)),$(BUILD)/gpu/dry_tests) $(if $(filter tests/gpu/test_rehearse.sh,$(PICKED)),$(CONVOY_EMULATED)) $(if $(filter tests/gpu/test_numbers.sh,$(PICKED)),$(BUILD)/gpu/numbers_tests $(BUILD)/emu-fused/test_emu_numbers)' $(PICKED)
 test:
 	@sh .ci/need $(NEED) $(NEED_TEST)
 	@$(SUITE)
@@ -270,6 +279,13 @@ gguf-check:
 	@.ci/extras $(BUILD) --gguf
 	BUILD=$(BUILD) SAN=$(SAN) prove --timer --verbose tests/gguf/test_gguf_package.sh --exec ''
 
+# Buckets against moto, and the rates of transfers beside curl's (RATE=1024: MiB).
+.PHONY: s3-check
+s3-check:
+	@.ci/extras $(BUILD) --moto
+	@$(MAKE) --no-print-directory -s -j$$(nproc) all $(BUILD)/tests/remote/test_s3
+	BUILD=$(BUILD) SAN=$(SAN) RATE=$(or $(RATE),1024) prove --timer --verbose tests/remote/test_moto.sh --exec ''
+
 # docs/fine-tuning.md with real weights: an adapter learns 20 facts, in under 10 minutes on two cores.
 .PHONY: finetune-check
 finetune-check:
@@ -298,7 +314,7 @@ transformers-check:
 LOAD ?= 20
 test-busy:
 	@sh .ci/need $(NEED) $(NEED_TEST)
-	@$(MAKE) --no-print-directory -s -j$$(nproc) $(if $(ONLY),all $(filter $(TESTS),$(PICKED)),tests)
+	@$(MAKE) --no-print-directory -s -j$$(nproc) $(if $(ONLY),all $(PROGRAMS),tests)
 	@rounds=$(if $(filter command line,$(origin ROUNDS)),$(ROUNDS),5) passed=0; for i in $$(seq $$rounds); do \
 	  tests/suite/busy.pl $(LOAD) $(MAKE) --no-print-directory test && passed=$$((passed + 1)); done; \
 	  echo "test-busy: $$passed of $$rounds passed at load $(LOAD)"; [ $$passed = $$rounds ]

@@ -32,6 +32,8 @@ void adamw_plain(const struct cpu *cpu, const struct adamw *a)
     float *p = a->p.data, *m = a->m.data, *v = a->v.data;
     const float *grad = a->g.data;
     double m_fix = 1 - pow(a->beta1, (double)a->step), v_fix = 1 - pow(a->beta2, (double)a->step);
+    if (a->sums)
+        a->sums->updates++;
     for (int64_t s = 0; s < a->spans_n; s++) {
         const struct optim_span *span = &a->spans[s];
         for (int64_t i = span->offset; i < span->offset + span->elems; i++) {
@@ -62,6 +64,8 @@ void sgd_plain(const struct cpu *cpu, const struct sgd *a)
         return;
     float *p = a->p.data, *m = a->momentum != 0 ? a->m.data : NULL;
     const float *grad = a->g.data;
+    if (a->sums)
+        a->sums->updates++;
     for (int64_t s = 0; s < a->spans_n; s++) {
         const struct optim_span *span = &a->spans[s];
         for (int64_t i = span->offset; i < span->offset + span->elems; i++) {

@@ -1,7 +1,8 @@
 /* adamw — both optimisers (adamw.h): one launch for up to SPANS spans, which are an argument of the
  * kernel. A block processes a tile of one span. Four elements of every array lie in 16 bytes: a
  * group of four inside a span moves in one access, and elements at the ends of a span move one by
- * one. Arithmetic is in float, with constants from double. */
+ * one. Arithmetic is in float, with constants from double. Sums of bits are made in registers, and
+ * each block adds its own to the sums of the call. */
 #include "kernels/grad_scale.h" /* grad_scale_get */
 #include "kernels/step_scalars.h"
 #include "kernels/stride.cuh"
@@ -17,6 +18,28 @@ struct tiles {
     int n;
 };
 
+/* The bits that a thread reads and writes: added up as the members of struct optim_sums, or not. */
+enum { BITS_READ = 0, BITS_WRITTEN = 3, BITS_UPDATES = 6, BITS_N };
+static_assert(sizeof(struct optim_sums) == BITS_N * sizeof(uint32_t), "whole words");
+struct bits {
+    uint32_t sum[BITS_N] = {};
+    __device__ void add(int when, float p, float m, float v)
+    {
+        sum[when] += __float_as_uint(p);
+        sum[when + 1] += __float_as_uint(m);
+        sum[when + 2] += __float_as_uint(v);
+    }
+    __device__ void give(struct optim_sums *to)
+    {
+        sum[BITS_UPDATES] = blockIdx.x == 0 && threadIdx.x == 0;
+        block_add((uint32_t *)to, sum);
+    }
+};
+struct no_bits {
+    __device__ void add(int, float, float, float) {}
+    __device__ void give(struct optim_sums *) {}
+};
+
 /* Copy: the type of the copy of p; float: no copy. */
 template <typename Copy> struct adamw_rule {
     float *p, *m, *v;
@@ -27,15 +50,19 @@ template <typename Copy> struct adamw_rule {
     struct step_scalars scalars;
     float beta1, beta1_rest, beta2, beta2_rest, eps;
 
-    __device__ void one(int64_t i, float scale, float decay) const
+    template <typename Bits>
+    __device__ void one(int64_t i, float scale, float decay, Bits &bits) const
     {
         float grad = g[i] * scale, mi = m[i], vi = v[i], pi = p[i];
+        bits.add(BITS_READ, pi, mi, vi);
         step(grad, mi, vi, pi, decay);
+        bits.add(BITS_WRITTEN, pi, mi, vi);
         m[i] = mi, v[i] = vi, p[i] = pi;
         if constexpr (sizeof(Copy) == 2)
             copy[i] = from_float<Copy>(pi);
     }
-    __device__ void four(int64_t i, float scale, float decay) const
+    template <typename Bits>
+    __device__ void four(int64_t i, float scale, float decay, Bits &bits) const
     {
         float grad[4], mi[4], vi[4], pi[4];
         load_floats<CACHE_STREAM>(grad, g + i);
@@ -43,8 +70,11 @@ template <typename Copy> struct adamw_rule {
         load_floats<CACHE_STREAM>(vi, v + i);
         load_floats<CACHE_STREAM>(pi, p + i);
 #pragma unroll
-        for (int j = 0; j < 4; j++)
+        for (int j = 0; j < 4; j++) {
+            bits.add(BITS_READ, pi[j], mi[j], vi[j]);
             step(grad[j] * scale, mi[j], vi[j], pi[j], decay);
+            bits.add(BITS_WRITTEN, pi[j], mi[j], vi[j]);
+        }
         store_floats<CACHE_STREAM>(m + i, mi);
         store_floats<CACHE_STREAM>(v + i, vi);
         store_floats<CACHE_STREAM>(p + i, pi);
@@ -68,25 +98,31 @@ struct sgd_rule {
     struct step_scalars scalars;
     float momentum;
 
-    __device__ void one(int64_t i, float scale, float decay) const
+    template <typename Bits>
+    __device__ void one(int64_t i, float scale, float decay, Bits &bits) const
     {
-        float pi = p[i], step = g[i] * scale + decay * pi;
+        float pi = p[i], mi = m ? m[i] : 0, step = g[i] * scale + decay * pi;
+        bits.add(BITS_READ, pi, mi, 0);
         if (m) {
-            step += scalars.is_first ? 0 : momentum * m[i];
+            step += scalars.is_first ? 0 : momentum * mi;
             m[i] = step;
         }
-        p[i] = pi - scalars.lr * step;
+        p[i] = pi = pi - scalars.lr * step;
+        bits.add(BITS_WRITTEN, pi, m ? step : 0, 0);
     }
-    __device__ void four(int64_t i, float scale, float decay) const
+    template <typename Bits>
+    __device__ void four(int64_t i, float scale, float decay, Bits &bits) const
     {
         for (int64_t j = i; j < i + 4; j++)
-            one(j, scale, decay);
+            one(j, scale, decay, bits);
     }
 };
 
-template <typename Rule>
-__global__ void __launch_bounds__(THREADS) optim_tiles(Rule rule, struct tiles t, bool is_aligned)
+template <typename Rule, typename Bits>
+__global__ void __launch_bounds__(THREADS)
+    optim_tiles(Rule rule, struct tiles t, bool is_aligned, struct optim_sums *sums)
 {
+    Bits bits;
     /* the same for every thread of every block: all elements are updated, or none */
     const float scale = (float)grad_scale_get(rule.grad_scale);
     if (isnan(scale))
@@ -109,11 +145,12 @@ __global__ void __launch_bounds__(THREADS) optim_tiles(Rule rule, struct tiles t
     for (int k = 0; k < GROUPS; k++) {
         int64_t i = tile + (k * THREADS + threadIdx.x) * 4;
         if (is_aligned && i >= begin && i + 4 <= end)
-            rule.four(i, scale, decay);
+            rule.four(i, scale, decay, bits);
         else
             for (int64_t j = i < begin ? begin : i; j < i + 4 && j < end; j++)
-                rule.one(j, scale, decay);
+                rule.one(j, scale, decay, bits);
     }
+    bits.give(sums);
 }
 
 /* Adds spans from *at on until the next one does not fit; *blocks: the blocks that they need. */
@@ -138,8 +175,9 @@ static void add_spans(const struct optim_span *spans, int64_t spans_n, int64_t *
 
 template <typename Rule>
 static int launch_spans(const struct cuda *cuda, const Rule &rule, const struct optim_span *spans,
-                        int64_t spans_n, bool is_aligned)
+                        int64_t spans_n, bool is_aligned, struct optim_sums *sums)
 {
+    auto *tiles = sums ? optim_tiles<Rule, struct bits> : optim_tiles<Rule, struct no_bits>;
     for (int64_t at = 0; at < spans_n;) {
         struct tiles t = {};
         int64_t blocks, before = at;
@@ -147,8 +185,8 @@ static int launch_spans(const struct cuda *cuda, const Rule &rule, const struct 
         if (at == before)
             return CUDA_REFUSAL_SHAPE; /* one span of more blocks than a launch has */
         if (blocks > 0)
-            CUDA_TRY(cuda_launch(optim_tiles<Rule>, (unsigned)blocks, THREADS, 0, cuda->stream,
-                                 rule, t, is_aligned));
+            CUDA_TRY(cuda_launch(tiles, (unsigned)blocks, THREADS, 0, cuda->stream, rule, t,
+                                 is_aligned, sums));
     }
     return 0;
 }
@@ -163,7 +201,8 @@ template <typename Copy> static int adamw_with(const struct cuda *cuda, const st
     };
     bool is_copy_aligned = (uintptr_t)rule.copy % (4 * sizeof(Copy)) == 0;
     return launch_spans(cuda, rule, a->spans, a->spans_n,
-                        all_aligned<float>(4, {rule.p, rule.g, rule.m, rule.v}) && is_copy_aligned);
+                        all_aligned<float>(4, {rule.p, rule.g, rule.m, rule.v}) && is_copy_aligned,
+                        a->sums);
 }
 
 extern "C" int adamw_cuda(const struct cuda *cuda, const struct adamw *a)
@@ -189,5 +228,5 @@ extern "C" int sgd_cuda(const struct cuda *cuda, const struct sgd *a)
                                   (float)a->momentum};
     if (a->p.dtype != DTYPE_F32 || a->g.dtype != DTYPE_F32 || (rule.m && a->m.dtype != DTYPE_F32))
         return CUDA_REFUSAL_DTYPE;
-    return launch_spans(cuda, rule, a->spans, a->spans_n, true);
+    return launch_spans(cuda, rule, a->spans, a->spans_n, true, a->sums);
 }

@@ -15,9 +15,10 @@ struct optim_span {
 };
 
 /* optim_sums — sums of the bit patterns of p, m and v, modulo 2^32: as the update reads them, and
- * as it writes them. A sum is the same in any order, and any single inverted bit changes it. */
+ * as it writes them. A sum is the same in any order, and any single inverted bit changes it.
+ * updates: grows with each call that updates elements; a factor of NaN changes nothing here. */
 struct optim_sums {
-    uint32_t read[3], written[3];
+    uint32_t read[3], written[3], updates;
 };
 
 /* adamw — AdamW, weight decay decoupled from the gradient.
@@ -26,7 +27,7 @@ struct optim_sums {
  * i/o  p, m, v  f32, the elements of `spans`
  * out  copy  bf16 or f16, the same elements: p, rounded as in `cast`; NULL: not wanted
  * in   g  f32 · spans: host memory, used until the call returns · step: counts from 1
- * i/o  sums  host memory: the sums of `spans` are added to it; NULL: not wanted. Not on CUDA
+ * i/o  sums  in the device's memory: the sums of `spans` are added to it; NULL: not wanted
  * Bias corrections are computed in double. Tolerance to plain (all in double): nmse 1e-13 on p.
  * Source Loshchilov, Hutter 2019; same as torch.optim.AdamW. */
 struct adamw {

@@ -59,7 +59,10 @@ static void sums_add(struct sums *sums, int when, int what, uint32_t sum)
 /* sums_give — adds the sums of a call to the caller's. */
 static void sums_give(const struct sums *sums, struct optim_sums *to)
 {
-    for (int what = 0; to && what < 3; what++) {
+    if (!to)
+        return;
+    to->updates++;
+    for (int what = 0; what < 3; what++) {
         to->read[what] += atomic_load_explicit(&sums->of[0][what], memory_order_relaxed);
         to->written[what] += atomic_load_explicit(&sums->of[1][what], memory_order_relaxed);
     }

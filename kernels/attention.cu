@@ -257,7 +257,16 @@ __global__ void __launch_bounds__(WARPS *WARP) attention_fwd_mma(attention_args<
 struct fwd_tile {
     int d, mr, warps, bn;
 };
-constexpr struct fwd_tile FWD_TILES[] = {{64, 2, 4, 64}, {128, 1, 8, 64}, {256, 1, 4, 32}};
+constexpr struct fwd_tile FWD_TILES[] = {
+    {64, 2, 4, 64},
+#ifndef CONVOY_HIP
+    {128, 1, 8, 64},
+    {256, 1, 4, 32},
+#else /* 64 KiB of shared memory */
+    {128, 1, 4, 32},
+    {256, 1, 4, 16},
+#endif
+};
 
 /* Launches the first tile from number I on that is wide enough. */
 template <typename T, int I = 0>

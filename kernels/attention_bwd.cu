@@ -25,6 +25,8 @@
 
 constexpr int BWD_PAD = 64;     /* queries in scratch are a multiple of this: of every BQ */
 constexpr int BWD_BLOCKS = 512; /* blocks to aim for */
+/* AMD GPUs compute products by shuffles: unrolled, they are too much code. */
+constexpr bool BWD_IS_ROLLED = BLOCK_SHARED <= 64 * 1024;
 
 /* delta[bh - bh_first, i] = Σ_e dout[i,e]·out[i,e]; eight lanes a row. */
 template <typename T>
@@ -83,7 +85,7 @@ template <typename T, int D, int BQ>
 __device__ static inline void bwd_scores(float (&c)[BQ / 8][4], shared_at keys, shared_at queries,
                                          int warp_row)
 {
-    [[maybe_unused]] constexpr int UNROLLED = D > 64 ? 2 : 4;
+    [[maybe_unused]] constexpr int UNROLLED = BWD_IS_ROLLED ? 1 : D > 64 ? 2 : 4;
 #pragma unroll
     for (int n = 0; n < BQ / 8; n++)
         c[n][0] = c[n][1] = c[n][2] = c[n][3] = 0;
@@ -166,7 +168,7 @@ template <typename T, int D, int N, int BK>
 __device__ static inline void bwd_queries(float *acc, shared_at ds, shared_at k_tile, int query,
                                           int col, bool is_first)
 {
-    [[maybe_unused]] constexpr int UNROLLED = D > 64 ? 1 : 4;
+    [[maybe_unused]] constexpr int UNROLLED = BWD_IS_ROLLED || D > 64 ? 1 : 4;
     int lane = (int)threadIdx.x % WARP;
     float c[N / 8][4];
     float *to = acc + (int64_t)(query + lane / 4) * D + col + lane % 4 * 2;
@@ -331,12 +333,18 @@ __global__ void __launch_bounds__(WARPS *WARP) attention_bwd_mma(attention_args<
 
 /* The tile of a block: heads of up to d columns, dout columns of the results, 16 keys for each
  * warp, bq queries at a time. The first tile of a width is the best; the next is for chips with 99
- * KiB of shared memory. */
+ * KiB of shared memory. AMD GPUs have 64 KiB. */
 struct bwd_tile {
     int d, dout, warps, bq;
 };
 constexpr struct bwd_tile BWD_TILES[] = {
+#ifndef CONVOY_HIP
     {64, 64, 8, 64}, {128, 128, 8, 32}, {128, 128, 4, 32}, {256, 128, 4, 32}, {256, 128, 2, 16},
+#else
+    {64, 64, 4, 64},
+    {128, 128, 4, 16},
+    {256, 128, 1, 16},
+#endif
 };
 constexpr int BWD_TILES_N = (int)(sizeof BWD_TILES / sizeof *BWD_TILES);
 
@@ -436,7 +444,8 @@ static int bwd_any(const struct cuda *cuda, attention_args<T> x, int64_t heads_n
     struct bwd_cut cut = {};
     cut.heads_n = heads_n, cut.group = x.group, cut.rows_padded = round_up(x.rows, BWD_PAD);
     if constexpr (sizeof(T) == 4) {
-        cut.width = x.d <= 64 ? 64 : x.d <= 128 ? 128 : 256, cut.bk = cut.bq = ATTENTION_F32_BK;
+        cut.width = x.d <= 64 ? 64 : x.d <= 128 ? 128 : 256;
+        cut.bk = cut.bq = attention_f32_bk(cut.width);
     } else {
         cut.tile = bwd_tile_of(cuda, x.d);
         if (cut.tile == BWD_TILES_N)

@@ -5,7 +5,12 @@
 
 #include "kernels/attention_args.cuh"
 
-constexpr int ATTENTION_F32_BK = 32; /* keys and queries in a tile of the backward pass */
+/* attention_f32_bk — returns the keys, and the queries, in a tile of the backward pass for heads of
+ * a width: 32, or what 64 KiB of shared memory hold. */
+__host__ __device__ static constexpr int attention_f32_bk(int width)
+{
+    return BLOCK_SHARED > 64 * 1024 || width <= 64 ? 32 : width <= 128 ? 16 : 8;
+}
 
 /* Launches the forward pass of b samples. Returns 0, a cudaError_t or an enum cuda_refusal. */
 int attention_f32_fwd(const struct cuda *cuda, const attention_args<float> &x, int64_t b);

@@ -1,14 +1,17 @@
 /* common — code that all .cu files share: element types, 16-byte accesses, reductions, dropout,
  * launches.
  *
- * Two compilers read it: nvcc, and g++ after the emulation of tests/emu/emu.h (CONVOY_EMU), so
- * every kernel is tested without a GPU. A kernel uses only CUDA C++ that both compile. Features of
- * nvcc only (inline PTX) are wrapped here and in tensor_core.cuh. Must not know operations. Sums in
- * a warp or a block have one fixed order. */
+ * Three compilers read it: nvcc; clang for AMD GPUs (CONVOY_HIP), with CUDA's names from hip.cuh;
+ * and g++ after the emulation of tests/emu/emu.h (CONVOY_EMU), which runs either form, so every
+ * kernel is tested without a GPU. A kernel uses only CUDA C++ that all compile. Instructions of one
+ * kind of chip are wrapped here and in tensor_core.cuh. Must not know operations. Sums in a warp or
+ * a block have one fixed order. */
 #ifndef CONVOY_KERNELS_COMMON_CUH
 #define CONVOY_KERNELS_COMMON_CUH
 
-#ifndef CONVOY_EMU
+#ifdef CONVOY_HIP
+#include "kernels/hip.cuh"
+#elif !defined(CONVOY_EMU)
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
@@ -24,6 +27,17 @@ using f16 = __half;
 constexpr int WARP = 32;
 constexpr unsigned WARP_ALL = 0xFFFFFFFFu;
 
+/* BLOCK_SHARED — the most shared memory that any chip of the build gives a block. Tiles are picked
+ * by it when a kernel is compiled. HIP_ROLLED — precedes a loop that clang would otherwise unroll
+ * for AMD GPUs until registers spill. */
+#ifdef CONVOY_HIP
+constexpr size_t BLOCK_SHARED = 64 * 1024;
+#define HIP_ROLLED _Pragma("unroll 1")
+#else
+constexpr size_t BLOCK_SHARED = 227 * 1024;
+#define HIP_ROLLED
+#endif
+
 /* CUDA_SHARED — the launch's dynamic shared memory, 128-byte aligned, as unsigned char *name. */
 #ifdef CONVOY_EMU
 #define CUDA_SHARED(name) unsigned char *name = emu_shared()
@@ -33,6 +47,7 @@ constexpr unsigned WARP_ALL = 0xFFFFFFFFu;
 
 /* ---- launches ---- */
 
+#ifndef CONVOY_HIP
 /* Allows a kernel, at its first launch on the current device, to use all the shared memory of the
  * device that the kernel's static memory leaves. The limit is never lowered again: a graph may hold
  * an earlier launch that needs more than a later one. Returns 0 or a cudaError_t. */
@@ -50,6 +65,10 @@ static inline int cuda_opt_in(const void *kernel)
         e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most);
     return (int)e;
 }
+#else
+/* AMD GPUs give a kernel all of their shared memory. */
+static inline int cuda_opt_in(const void *) { return 0; }
+#endif
 
 /* cuda_launch — runs kernel<<<grid, block, shared_bytes, stream>>>(args...). It opts in to shared
  * memory from 48 KiB on; whether exactly 48 KiB needs that is documented nowhere. Returns 0 or a
@@ -75,7 +94,7 @@ static inline int cuda_launch(void (*kernel)(Params...), dim3 grid, dim3 block, 
 /* cuda_shares — returns true if a block can have that much shared memory on this device. */
 static inline bool cuda_shares(const struct cuda *cuda, size_t bytes)
 {
-    return cuda->shared_bytes == 0 || bytes <= cuda->shared_bytes;
+    return bytes <= BLOCK_SHARED && (cuda->shared_bytes == 0 || bytes <= cuda->shared_bytes);
 }
 
 /* CUDA_TRY — returns from a launcher with the first error. */
@@ -274,6 +293,8 @@ __device__ static inline void forget(uint32_t &x)
 {
 #ifdef CONVOY_EMU
     (void)x;
+#elif defined(CONVOY_HIP)
+    asm volatile("" : "+v"(x));
 #else
     asm volatile("" : "+r"(x));
 #endif
@@ -282,6 +303,8 @@ template <typename T> __device__ static inline void forget(const T *&x)
 {
 #ifdef CONVOY_EMU
     (void)x;
+#elif defined(CONVOY_HIP)
+    asm volatile("" : "+v"(x));
 #else
     asm volatile("" : "+l"(x));
 #endif
@@ -340,6 +363,31 @@ __device__ inline float block_max(float x)
         warp_max((int)(threadIdx.x % WARP) < warps_n ? partial[threadIdx.x % WARP] : -INFINITY);
     __syncthreads();
     return max;
+}
+
+/* block_add — adds N integers of every thread of a one-dimensional block to to[0], …, to[N-1] in
+ * the device's memory. Every thread must call it, once in a kernel: it has one barrier. T is
+ * uint32_t or unsigned long long, so the result does not depend on any order. */
+template <typename T, int N> __device__ inline void block_add(T *to, const T (&x)[N])
+{
+    __shared__ T partial[WARP][N];
+    int warps_n = (int)blockDim.x / WARP;
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        T sum = x[i];
+#pragma unroll
+        for (int step = WARP / 2; step > 0; step /= 2)
+            sum += __shfl_xor_sync(WARP_ALL, sum, step);
+        if (threadIdx.x % WARP == 0)
+            partial[threadIdx.x / WARP][i] = sum;
+    }
+    __syncthreads();
+    if (threadIdx.x >= N)
+        return;
+    T sum = 0;
+    for (int warp = 0; warp < warps_n; warp++)
+        sum += partial[warp][threadIdx.x];
+    atomicAdd(to + threadIdx.x, sum);
 }
 
 /* ---- dropout: the numbers of base/rand.h ---- */
@@ -433,6 +481,8 @@ __device__ static inline float exp2_quick(float x)
 #ifdef CONVOY_EMU
     float y = emu_quick(exp2f(x));
     return y < 0x1p-126f ? 0 : y;
+#elif defined(CONVOY_HIP)
+    return __builtin_amdgcn_exp2f(x);
 #else
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -445,6 +495,8 @@ __device__ static inline float rcp_quick(float x)
 {
 #ifdef CONVOY_EMU
     return emu_quick(emu_rcp(x));
+#elif defined(CONVOY_HIP)
+    return __builtin_amdgcn_rcpf(x);
 #else
     float y;
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));

@@ -36,7 +36,7 @@ struct cuda {
     void *scratch; /* on the device, 256-byte aligned; undefined between operations */
     size_t scratch_bytes;
     int sm_count; /* multiprocessors of the device */
-    /* shared memory that a block may have; 0: 227 KiB, enough for any kernel */
+    /* shared memory that a block may have; 0: BLOCK_SHARED (common.cuh), enough for any kernel */
     size_t shared_bytes;
     bool is_tf32; /* products of f32 tensors may round factors to tf32 (PRECISION=tf32) */
 };

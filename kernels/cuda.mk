@@ -65,7 +65,7 @@ $(BUILD)/cuda.txt: $(FORCE)
 	  echo 'cuda: $(if $(HAS_CUDA),$(NVCC) $(CUDA_ABOUT),left out$(if $(CUDA_LACKS),: $(CUDA_LACKS)))'; }
 
 # Tests of the CUDA device, over the tests' own runtime and cuBLASLt (tests/cuda/guarded.h).
-GUARDED := $(patsubst %,$(BUILD)/tests/cuda/test_%_cuda,architectures bench blas check clocks step_async curve cudnn cudnn_compare dev device divided graph nccl ops rank_graphs ranks recompute step times trainer)
+GUARDED := $(patsubst %,$(BUILD)/tests/cuda/test_%_cuda,architectures bench blas check clocks step_async copies_nccl curve cudnn cudnn_compare dev device divided exact_nccl graph nccl ops rank_graphs ranks recompute sentinel step times trainer)
 GUARDED += $(patsubst %,$(BUILD)/tests/cuda/test_%_cuda,alignment blas_rules plans products tune)
 $(GUARDED): private CPPFLAGS += $(if $(HAS_CUDA),-DCONVOY_CUDA -isystem $(CUDA_ROOT)/include)
 $(GUARDED): $(BUILD)/cuda.txt $(if $(HAS_CUDA),$(BUILD)/tests/cuda/libcublasLt.so.13 $(BUILD)/tests/cuda/libcudnn_graph.so.9)

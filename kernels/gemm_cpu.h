@@ -71,15 +71,26 @@ struct gemm_task {
 /* Fewer rows than this are read in place: packing them would not pay, and short tiles exist for
  * rows only. */
 #define GEMM_PACK_MIN 16
+/* Fewer rows than this in a task do not pay for the panel of B that it packs. */
+#define GEMM_ROWS_MIN 32
 
-/* gemm_a_block — returns the elements of A's block on this machine. The choice of rows for a task
- * changes no sum, so this may depend on caches and threads. */
+/* gemm_a_block — returns the elements of A's block on this machine. */
 static int64_t gemm_a_block(const struct gemm *g)
 {
     int64_t bytes = isa_l2_bytes() / 5 * 2;
     if (CPU_ISA == 3)
         bytes = gemm_max(bytes, isa_l3_bytes() / (4 * thread_pool_threads(g->cpu->pool)));
     return gemm_min(gemm_max(bytes / (int64_t)sizeof(float), GEMM_A_BLOCK_UNKNOWN), GEMM_A_BLOCK);
+}
+
+/* gemm_rows_max — returns the most rows of a task: of A's block, or fewer if there are few columns,
+ * so that each thread has several tasks. The choice of rows for a task changes no sum, so this may
+ * depend on caches and threads. */
+static int64_t gemm_rows_max(const struct gemm *g)
+{
+    const int64_t panels = gemm_ceil(g->n, GEMM_NR), threads = thread_pool_threads(g->cpu->pool);
+    return gemm_min(gemm_a_block(g) / g->k_block,
+                    gemm_max(g->m * panels / (2 * threads), GEMM_ROWS_MIN));
 }
 
 /* gemm_slab — returns the length of k, in whole blocks, for which the packed A of all rows fits
@@ -125,11 +136,11 @@ static void gemm_cut(struct gemm *g)
                     : g->b_transposed ? GEMM_K_MAX_B_TRANSPOSED
                                       : GEMM_K_MAX;
     g->k_block = gemm_even(g->k, k_max, GEMM_CHUNK);
-    g->m_block = gemm_even(g->m, gemm_min(gemm_a_block(g) / g->k_block, GEMM_M_MAX), GEMM_MR);
+    g->m_block = gemm_even(g->m, gemm_min(gemm_rows_max(g), GEMM_M_MAX), GEMM_MR);
     g->m_tasks = gemm_ceil(g->m, g->m_block);
     int64_t slab = gemm_slab(g);
     bool fits = slab >= g->k || (slab > 0 && g->partial);
-    g->a_packed = g->a_transposed || (fits && g->m >= GEMM_PACK_MIN);
+    g->a_packed = g->a_transposed || (fits && g->m >= GEMM_PACK_MIN && g->n > GEMM_NARROW);
     g->a_shared = g->a_packed && fits ? (void *)g->cpu->shared : NULL;
     g->k_to = g->a_shared ? gemm_min(slab, g->k) : g->k;
     int64_t wide = 1;

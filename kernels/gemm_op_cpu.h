@@ -56,6 +56,10 @@ struct gemm {
     void *a_shared;
 };
 
+/* Products with at most this number of columns, for example of an adapter, read rows of A in place:
+ * few panels read each element of A, so packing it would cost more than it saves. */
+#define GEMM_NARROW 96
+
 static inline int64_t gemm_min(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t gemm_max(int64_t a, int64_t b) { return a > b ? a : b; }
 static inline int64_t gemm_ceil(int64_t a, int64_t b) { return (a + b - 1) / b; }

@@ -22,7 +22,7 @@ struct grad_scale {
     double loss_scale; /* a power of two; 0: none */
 };
 
-#ifdef __CUDACC__
+#if defined(__CUDACC__) || defined(__HIP__)
 #define GRAD_SCALE_INLINE __host__ __device__ static inline
 #else
 #define GRAD_SCALE_INLINE static inline

@@ -3,17 +3,19 @@
  *
  * All three products are C (M,N) = A (M,K)·B (K,N) with an epilogue (matmul_finish.cuh). They
  * differ in how the factors lie: A as (M,K) or (K,M), B as (N,K) or (K,N). A block of 8 warps
- * computes 128×128 of C, a warp 64×32. cp.async loads 64 of k at a time into three swizzled
- * buffers; ldmatrix moves them to the tensor cores and transposes where needed. Rows that are not
- * 16-byte aligned are loaded element by element. float tensors: matmul_f32.cuh. Sums run in order
- * of k. K is not split: dw of small layers leaves some of a large chip idle. */
+ * computes 128×128 of C, a warp 64×32. cp.async loads 64 of k at a time into three swizzled buffers
+ * (two on chips with 64 KiB of shared memory); ldmatrix moves them to the tensor cores and
+ * transposes where needed. Rows that are not 16-byte aligned are loaded element by element. float
+ * tensors: matmul_f32.cuh. Sums run in order of k. K is not split: dw of small layers leaves some
+ * of a large chip idle. */
 #include "kernels/tile.cuh"
 #include "kernels/column.h"
 #include "kernels/matmul_f32.cuh"
 #include "kernels/matmul_finish.cuh"
 
-constexpr int MM_TILE = 128, MM_K = 64, MM_STAGES = 3, MM_WARPS = 8, MM_THREADS = MM_WARPS * WARP;
+constexpr int MM_TILE = 128, MM_K = 64, MM_WARPS = 8, MM_THREADS = MM_WARPS * WARP;
 constexpr int MM_BYTES = MM_TILE * MM_K * 2; /* bytes of one factor in one buffer */
+constexpr int MM_STAGES = BLOCK_SHARED >= 3 * 2 * MM_BYTES ? 3 : 2;
 static_assert(MM_STAGES * 2 * MM_BYTES >= FINISH_BYTES && MM_TILE == FINISH_TILE,
               "the sums fit where the factors lay");
 

@@ -111,71 +111,16 @@ static void matmul_fwd_range(void *arg, int range_i, int thread_i)
     matmul_fwd_row(a, sums, 0, col, cols);
 }
 
-/* Few outputs, as of an adapter: x is read once for each tile, so that packing it would cost more
- * than the sums. Rows of x and of w (O,I) are multiplied as they are. */
-#define NARROW_OUT 64
-#define NARROW_ROWS 4
-#define NARROW_COLS (VEC_W >= 16 ? 4 : 2)
-#define NARROW_RANGE 32 /* rows of a range */
-
-/* Computes up to NARROW_ROWS × NARROW_COLS sums; rows and columns beyond are computed as the last
- * ones, and not written. */
-static inline void narrow_tile(const struct matmul_fwd *a, int64_t row, int64_t col)
-{
-    const float *x[NARROW_ROWS], *w[NARROW_COLS];
-    float sums[NARROW_ROWS][GEMV_COLS] = {{0}};
-    vec sum[NARROW_ROWS][NARROW_COLS];
-    for (int i = 0; i < NARROW_ROWS; i++)
-        x[i] = (const float *)a->x.data + (row + i < a->n ? row + i : a->n - 1) * a->in;
-    for (int j = 0; j < NARROW_COLS; j++)
-        w[j] = (const float *)a->w.data + (col + j < a->out ? col + j : a->out - 1) * a->in;
-    for (int i = 0; i < NARROW_ROWS; i++)
-        for (int j = 0; j < NARROW_COLS; j++)
-            sum[i][j] = vec_set(0);
-    int64_t k = 0;
-    for (; k + VEC_W <= a->in; k += VEC_W)
-        for (int j = 0; j < NARROW_COLS; j++) {
-            const vec of_w = vec_load(w[j] + k);
-            for (int i = 0; i < NARROW_ROWS; i++)
-                sum[i][j] = vec_fma(vec_load(x[i] + k), of_w, sum[i][j]);
-        }
-    for (int j = 0; k < a->in && j < NARROW_COLS; j++) {
-        const vec of_w = vec_load_n(w[j] + k, (int)(a->in - k));
-        for (int i = 0; i < NARROW_ROWS; i++)
-            sum[i][j] = vec_fma(vec_load_n(x[i] + k, (int)(a->in - k)), of_w, sum[i][j]);
-    }
-    for (int i = 0; i < NARROW_ROWS && row + i < a->n; i++) {
-        for (int j = 0; j < NARROW_COLS; j++)
-            sums[i][j] = vec_sum(sum[i][j]);
-        matmul_fwd_row(a, sums[i], row + i, col,
-                       (int)(a->out - col < NARROW_COLS ? a->out - col : NARROW_COLS));
-    }
-}
-
-static void narrow_range(void *arg, int range_i, int thread_i)
-{
-    (void)thread_i;
-    const struct matmul_fwd *a = arg;
-    const int64_t end = cpu_range_end(a->n, NARROW_RANGE, range_i);
-    for (int64_t row = (int64_t)range_i * NARROW_RANGE; row < end; row += NARROW_ROWS)
-        for (int64_t col = 0; col < a->out; col += NARROW_COLS)
-            narrow_tile(a, row, col);
-}
-
 void CPU_FN(matmul_fwd)(const struct cpu *cpu, const struct matmul_fwd *a)
 {
-    if (a->n > 1 && a->out <= NARROW_OUT && a->layout == MATMUL_LAYOUT_OI) {
-        struct matmul_fwd narrow = *a;
-        thread_pool_run(cpu->pool, cpu_ranges(a->n, NARROW_RANGE), narrow_range, &narrow);
-        return;
-    }
     if (a->n == 1) {
         struct matmul_fwd one = *a;
         thread_pool_run(cpu->pool, cpu_ranges(a->out, GEMV_COLS), matmul_fwd_range, &one);
         return;
     }
 #ifdef CPU_PACKED_BF16
-    if (!gemm_fits(a->in)) {
+    const bool is_narrow = a->out <= GEMM_NARROW && a->layout == MATMUL_LAYOUT_OI;
+    if (is_narrow || !gemm_fits(a->in)) {
         matmul_fwd_v4(cpu, a);
         return;
     }

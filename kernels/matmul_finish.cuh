@@ -130,8 +130,9 @@ __device__ static inline void finish_pair(const struct finish &f, int row, int c
 }
 
 /* A block's 128×128 sums are stored in shared memory first, rows FINISH_ROW floats apart: so the
- * epilogue exists once and not once for every register, and whole rows go to memory. */
-constexpr int FINISH_TILE = 128, FINISH_ROW = FINISH_TILE + 4,
+ * epilogue exists once and not once for every register, and whole rows go to memory. Four floats
+ * between rows spread columns over the banks, if there is room for them. */
+constexpr int FINISH_TILE = 128, FINISH_ROW = FINISH_TILE + (BLOCK_SHARED > 64 * 1024 ? 4 : 0),
               FINISH_BYTES = FINISH_TILE * FINISH_ROW * 4;
 
 /* finish_block — finishes the tile whose first element is (row, col). All threads call it, after a

@@ -361,7 +361,7 @@ static __global__ void norm_bwd_partials(float *dw, float *db, const float *part
 
 /* Blocks: four for each of an H200's 132 multiprocessors; the cut depends on the shape only. */
 constexpr int64_t RUNS_MOST = 528;
-constexpr size_t SHARED_MOST = 96 * 1024;
+constexpr size_t SHARED_MOST = BLOCK_SHARED < 96 * 1024 ? BLOCK_SHARED : 96 * 1024;
 
 template <typename T, int W, enum norm_kind KIND>
 static int norm_bwd_first(const struct cuda *cuda, const struct norm_bwd_args<T> &a, float *partial,

@@ -9,6 +9,7 @@
 #include "kernels/attention.h"  /* attention_fwd, attention_decode, attention_bwd */
 #include "kernels/branch_add.h" /* branch_add */
 #include "kernels/cast.h"       /* cast */
+#include "kernels/checksum.h"   /* checksum */
 #include "kernels/combine.h"    /* combine */
 #include "kernels/compress.h"   /* compress, expand */
 #include "kernels/copy_2d.h"    /* copy_2d */
@@ -55,6 +56,7 @@
     X(branch_add)       \
     X(sum)              \
     X(sumsq)            \
+    X(checksum)         \
     X(grad_scale)       \
     X(adamw)            \
     X(sgd)              \

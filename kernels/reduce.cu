@@ -1,21 +1,37 @@
-/* reduce — sums of whole tensors in double (reduce.h), in two stages whose cut depends only on the
- * length: a block sums its run of the elements, then one block sums the runs. */
+/* reduce — sums of whole tensors in double (reduce.h), in two stages whose order depends only on
+ * the length: a block sums its run of the elements, then one block sums the runs. */
 #include "kernels/stride.cuh"
 
 constexpr int THREADS = 256;
 constexpr int64_t RUN
 = REDUCE_BLOCK_ELEMS, RUNS_MOST = 2048;
 
+/* load_group — loads `of` elements from p, by one access or, without alignment, one by one. */
+template <int W, int G, typename T>
+__device__ static inline void load_group(float (&x)[G], const T *p, int of)
+{
+    if constexpr (W > 1) {
+        load_n(x, p);
+    } else {
+#pragma unroll
+        for (int j = 0; j < G; j++)
+            x[j] = j < of ? to_float(p[j]) : 0;
+    }
+}
+
+/* A thread adds groups of WIDE<T> neighbours, whatever the alignment: the order depends only on the
+ * position in the run. */
 template <typename T, int W, bool SQUARED>
 __global__ void reduce_runs(double *partial, const T *x, int64_t n, int64_t run)
 {
+    constexpr int GROUP = WIDE<T>;
     int64_t first = blockIdx.x * run, end = first + run < n ? first + run : n;
     double sum = 0;
-    for (int64_t i = first + threadIdx.x * W; i < end; i += THREADS * W) {
-        float v[W];
-        load_n(v, x + i);
+    for (int64_t i = first + threadIdx.x * GROUP; i < end; i += THREADS * GROUP) {
+        float v[GROUP];
+        load_group<W>(v, x + i, end - i < GROUP ? (int)(end - i) : GROUP);
 #pragma unroll
-        for (int j = 0; j < W; j++)
+        for (int j = 0; j < GROUP; j++)
             sum += SQUARED ? (double)v[j] * v[j] : (double)v[j];
     }
     sum = block_sum(sum);

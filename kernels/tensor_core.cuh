@@ -17,6 +17,134 @@
 
 #include "kernels/common.cuh"
 
+#ifdef CONVOY_HIP
+/* ---- AMD GPUs: the same fragments. A warp is half of a wavefront and exchanges factors by
+ * shuffles. This is right and slow: no matrix instruction (MFMA) is used, whose fragments are laid
+ * out over 64 lanes. The emulation runs it as it is. ---- */
+
+/* An address in shared memory; in the emulation an offset in the launch's. HIP_AT is the
+ * pointer. */
+using shared_at = uint32_t;
+#ifdef CONVOY_EMU
+#define HIP_AT(type, at) ((type *)(emu_shared() + (at)))
+__device__ static inline shared_at shared_address(const void *p)
+{
+    return (shared_at)((const unsigned char *)p - emu_shared());
+}
+#else
+#define HIP_AT(type, at) ((__attribute__((address_space(3))) type *)(at))
+__device__ static inline shared_at shared_address(const void *p)
+{
+    return (shared_at)(uintptr_t)(const __attribute__((address_space(3))) void *)p;
+}
+#endif
+
+/* warp_words — N words of each lane, which the lanes of the warp read from one another; all lanes
+ * call `of` together. */
+#ifndef CONVOY_EMU
+template <int N> struct warp_words {
+    const uint32_t (&own)[N];
+    __device__ explicit warp_words(const uint32_t (&x)[N]) : own(x) {}
+    __device__ uint32_t of(int lane, int i) const { return __shfl_sync(WARP_ALL, own[i], lane); }
+};
+#endif
+
+/* Adds to d, for two numbers of k, the products of two rows of a and two columns of b. */
+template <typename T>
+__device__ static inline void mma_pairs(float (&d)[4], const uint32_t (&row)[2],
+                                        const uint32_t (&column)[2])
+{
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        d[i] = fmaf(unpack_low<T>(row[i / 2]), unpack_low<T>(column[i % 2]), d[i]);
+        d[i] = fmaf(unpack_high<T>(row[i / 2]), unpack_high<T>(column[i % 2]), d[i]);
+    }
+}
+
+/* The words of row g lie in the lanes 4g … 4g+3, those of column 2t in the lanes 8t … 8t+3. */
+template <typename T>
+__device__ static inline void mma(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2])
+{
+    int lane = (int)threadIdx.x % WARP, row = lane / 4 * 4, column = lane % 4 * 8;
+    const uint32_t own[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
+    const warp_words<6> warp(own);
+#pragma unroll
+    for (int half = 0; half < 2; half++)
+#pragma unroll 1 /* kernels unroll their products, and the code would be eight times as long */
+        for (int i = 0; i < 4; i++) { /* k 8·half + 2i and the next */
+            const uint32_t rows[2] = {warp.of(row + i, 2 * half), warp.of(row + i, 2 * half + 1)};
+            const uint32_t columns[2] = {warp.of(column + i, 4 + half),
+                                         warp.of(column + 4 + i, 4 + half)};
+            mma_pairs<T>(d, rows, columns);
+        }
+}
+
+__device__ static inline void mma_tf32(float (&d)[4], const uint32_t (&a)[4],
+                                       const uint32_t (&b)[2])
+{
+    int lane = (int)threadIdx.x % WARP, row = lane / 4 * 4, column = lane % 4 * 8;
+    const uint32_t own[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
+    const warp_words<6> warp(own);
+#pragma unroll
+    for (int half = 0; half < 2; half++)
+#pragma unroll 1
+        for (int k = 0; k < 4; k++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                d[i] = fmaf(__uint_as_float(warp.of(row + k, 2 * half + i / 2)),
+                            __uint_as_float(warp.of(column + i % 2 * 4 + k, 4 + half)), d[i]);
+}
+
+__device__ static inline uint32_t to_tf32(float x)
+{
+    uint32_t u = __float_as_uint(x);
+    return (u & 0x7F800000u) == 0x7F800000u ? u : (u + 0x1000u) & 0xFFFFE000u;
+}
+
+__device__ static inline void ldmatrix_x4(uint32_t (&r)[4], shared_at row)
+{
+    int lane = (int)threadIdx.x % WARP;
+    const uint32_t own[1] = {row};
+    const warp_words<1> rows(own);
+#pragma unroll
+    for (int m = 0; m < 4; m++)
+        r[m] = HIP_AT(const uint32_t, rows.of(8 * m + lane / 4, 0))[lane % 4];
+}
+__device__ static inline void ldmatrix_x4_trans(uint32_t (&r)[4], shared_at row)
+{
+    int lane = (int)threadIdx.x % WARP;
+    const uint32_t own[1] = {row};
+    const warp_words<1> rows(own);
+#pragma unroll
+    for (int m = 0; m < 4; m++) {
+        shared_at low = rows.of(8 * m + lane % 4 * 2, 0),
+                  high = rows.of(8 * m + lane % 4 * 2 + 1, 0);
+        r[m] = (uint32_t)HIP_AT(const uint16_t, low)[lane / 4] |
+               (uint32_t)HIP_AT(const uint16_t, high)[lane / 4] << 16;
+    }
+}
+
+/* The copy has ended when the function returns, so groups need not be counted. */
+__device__ static inline void cp_async(shared_at to, const void *from, int valid_bytes)
+{
+    uint32_t x[4] = {};
+    if (valid_bytes == 16) {
+        move_words<CACHE_KEEP>(x, (const uint32_t *)from);
+    } else {
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            if (2 * i < valid_bytes)
+                x[i / 2] |= (uint32_t)((const uint16_t *)from)[i] << i % 2 * 16;
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        HIP_AT(uint32_t, to)[i] = x[i];
+}
+__device__ static inline void cp_commit(void) {}
+template <int N> __device__ static inline void cp_wait(void) {}
+
+#else /* ---- NVIDIA GPUs ---- */
+
 /* An address in shared memory as a number, for the instructions below. */
 #ifdef CONVOY_EMU
 using shared_at = uintptr_t;
@@ -140,6 +268,8 @@ template <int N> __device__ static inline void cp_wait(void)
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 #endif
 }
+
+#endif
 
 /* swizzle — returns the byte offset of 16-byte vector `vector` of row `row` in a tile of VECTORS (a
  * power of two, ≥ 8) vectors a row. The eight rows that one matrix of ldmatrix reads lie in

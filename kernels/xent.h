@@ -4,7 +4,7 @@
 #define CONVOY_KERNELS_XENT_H
 #include "kernels/tensor.h"
 
-#ifdef __CUDACC__
+#if defined(__CUDACC__) || defined(__HIP__)
 #define XENT_INLINE __host__ __device__ static inline
 #else
 #define XENT_INLINE static inline

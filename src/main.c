@@ -24,10 +24,13 @@
 #include "serve/metrics.h"
 #include "serve/report.h"
 #include "serve/status_client.h"
+#include "node/bucket/bucket_export.h"
+#include "node/bucket/bucket_fetch.h"
 #include "node/command.h"
 #include "node/process/crash.h"
 #include "node/choose/device.h"
 #include "node/choose/config_map.h"
+#include "node/choose/sources.h"
 #include "node/supervisor/linger.h"
 #include "node/process/process.h"
 #include "node/process/print.h"
@@ -353,6 +356,15 @@ static void begin_log(const struct conf *conf, int rank)
 
 /* ---- commands of other modules ---- */
 
+/* fetch_checkpoints — downloads the checkpoints that a command reads, if its settings are names of
+ * a bucket. */
+static enum status fetch_checkpoints(struct conf *conf)
+{
+    TRY(config_map_cache(conf));
+    TRY(bucket_fetch_setting(conf, CONF_CHECKPOINT_DIR, false, NULL, NULL));
+    return bucket_fetch_setting(conf, CONF_FROM, false, NULL, NULL);
+}
+
 /* run_job — runs a command that starts workers. It passes the number of GPUs found here to them as
  * one more argument, so that not every worker must count the GPUs with the driver. */
 static enum status run_job(const struct call *call,
@@ -385,6 +397,9 @@ static enum status run_train(const struct call *call)
             "MESH=auto (%s) is for `convoy plan`: leave it out, and set the mesh that it shows",
             conf_source(call->conf, CONF_MESH));
     TRY(config_map_cache(call->conf));
+    TRY(bucket_fetch_map(call->conf));
+    if (conf_i64(call->conf, CONF_NODE_ID) == 0)
+        sources_find_local(call->conf);
     return run_job(call, supervisor_main);
 }
 
@@ -394,6 +409,7 @@ static enum status run_rehearse(const struct call *call)
         return FAIL(ST_BAD_SETTING, "DATA is not set: set it to the training data (`convoy help "
                                     "DATA`); DATA=synthetic trains on random tokens");
     TRY(config_map_cache(call->conf));
+    TRY(bucket_fetch_map(call->conf));
     return rehearse_main(call->conf, call->argc, call->argv, environ);
 }
 
@@ -405,6 +421,8 @@ static enum status run_check(const struct call *call)
                     "standard or full",
                     conf_source(call->conf, CONF_CHECK));
     TRY(conf_rules_check_missing(call->conf, false));
+    TRY(config_map_cache(call->conf));
+    TRY(bucket_fetch_map(call->conf));
     return run_job(call, supervisor_check_main);
 }
 
@@ -417,12 +435,15 @@ static enum status run_worker(const struct call *call)
         begin_log(call->conf, (int)(conf_i64(call->conf, CONF_NODE_ID) *
                                         conf_i64(call->conf, CONF_N_GPU_EACH_NODE) +
                                     worker_i));
+    TRY(bucket_fetch_map(call->conf));
     return worker_main(call->conf, (int)worker_i);
 }
 
 static enum status run_tokenize(const struct call *call)
 {
     TRY(config_map_cache(call->conf));
+    TRY(fetch_checkpoints(call->conf));
+    TRY(sources_find_for_command(call->conf, false));
     return tokenize_main(call->conf);
 }
 
@@ -435,32 +456,55 @@ static enum status run_train_tokenizer(const struct call *call)
 static enum status run_chat(const struct call *call)
 {
     conf_log_unused(call->conf, "chat");
+    TRY(fetch_checkpoints(call->conf));
+    TRY(sources_find_for_command(call->conf, true));
     return generate_chat_main(call->conf);
 }
 
 static enum status run_generate(const struct call *call)
 {
     conf_log_unused(call->conf, "generate");
+    TRY(fetch_checkpoints(call->conf));
+    TRY(sources_find_for_command(call->conf, true));
     return generate_main(call->conf);
 }
 
-static enum status run_import(const struct call *call) { return import_main(call->conf); }
+static enum status run_import(const struct call *call)
+{
+    TRY(sources_find_for_command(call->conf, true));
+    return import_main(call->conf);
+}
 
-static enum status run_export(const struct call *call) { return export_main(call->conf); }
+static enum status run_export(const struct call *call)
+{
+    TRY(fetch_checkpoints(call->conf));
+    TRY(sources_find_for_command(call->conf, true));
+    return bucket_export(call->conf, export_main);
+}
 
 static enum status run_eval(const struct call *call)
 {
     conf_log_unused(call->conf, "eval");
     TRY(config_map_cache(call->conf));
+    TRY(fetch_checkpoints(call->conf));
+    TRY(sources_find_for_command(call->conf, true));
     return eval_main(call->conf);
 }
 
 static enum status run_bench(const struct call *call) { return bench_main(call->conf); }
 
-static enum status run_plan(const struct call *call) { return plan_main(call->conf, environ); }
+static enum status run_plan(const struct call *call)
+{
+    TRY(sources_find_for_command(call->conf, false));
+    return plan_main(call->conf, environ);
+}
 
 static enum status run_status(const struct call *call)
 {
+    if (text_starts(call->word, "s3://"))
+        TRY(config_map_cache(call->conf));
+    if (text_starts(call->word, "s3://"))
+        return checkpoint_status_bucket(call->conf, call->word);
     if (file_is_dir(call->word))
         return checkpoint_status_main(call->word, conf_i64(call->conf, CONF_JSON) != 0);
     if (call->word[0] == '/' || call->word[0] == '.')
@@ -502,7 +546,13 @@ static enum status run_verify(const struct call *call)
 {
     if (call->word[0] == 0)
         return FAIL(ST_USAGE, "verify needs a run's CHECKPOINT_DIR, such as `convoy verify run1`");
-    return verify_main(call->word, conf_i64(call->conf, CONF_JSON) != 0);
+    char path[FILE_PATH_MAX];
+    const bool is_bucket = text_starts(call->word, "s3://");
+    if (is_bucket)
+        TRY(config_map_cache(call->conf));
+    if (is_bucket)
+        TRY(bucket_fetch_run(call->conf, call->word, BUCKET_FETCH_ALL, path));
+    return verify_main(is_bucket ? path : call->word, conf_i64(call->conf, CONF_JSON) != 0);
 }
 
 /* ---- one call ---- */

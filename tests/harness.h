@@ -69,6 +69,24 @@ static inline const char *harness_tmpdir(void)
     return harness_tmpdir_path;
 }
 
+/* harness_files — one line about the regular files below a folder, sorted by name: each in the
+ * format of find -printf ("%P:%s": name and bytes), with a space between two. Valid until the next
+ * call. */
+static inline const char *harness_files(const char *dir, const char *format)
+{
+    static char out[4096];
+    char command[1024];
+    snprintf(command, sizeof command,
+             "cd '%s' && find . -type f -printf '%s\\n' | LC_ALL=C sort | tr '\\n' ' '", dir,
+             format);
+    FILE *list = popen(command, "r");
+    const size_t n = list != NULL ? fread(out, 1, sizeof out - 1, list) : 0;
+    out[n > 0 ? n - 1 : 0] = '\0';
+    if (list != NULL)
+        pclose(list);
+    return out;
+}
+
 /* What all processors have done since the machine began, in 1/100 s; stolen: a virtual machine
  * wanted to run, and its host let others. */
 struct harness_ticks {

@@ -55,7 +55,10 @@ struct board_section {
 };
 
 struct board_sections {
-    struct board_section worker, ready, call, gpu;
+    struct board_section worker, ready, call, gpu, flip;
+    /* what `rehearse` orders: a bit to invert, a generation whose collectives fail */
+    _Atomic uint64_t flip_choice;
+    _Atomic int64_t broken;
     struct log_tail tail;
 };
 
@@ -134,7 +137,17 @@ static size_t blob_max(enum board_blob blob, int ranks_n)
     size_t check = (size_t)ranks_n << 14;
     check = check < (size_t)1 << 19 ? (size_t)1 << 19 : check;
     check = check > (size_t)1 << 24 ? (size_t)1 << 24 : check;
-    return blob == BOARD_BLOB_CHECK ? check : BOARD_BLOB_MAX;
+    switch (blob) {
+    case BOARD_BLOB_CHECK:
+        return check;
+    case BOARD_BLOB_MODEL:
+    case BOARD_BLOB_ADAPTER:
+    case BOARD_BLOB_TOKENIZER:
+    case BOARD_BLOB_SOURCES:
+        return BOARD_BLOB_SMALL_MAX;
+    default:
+        return BOARD_BLOB_MAX;
+    }
 }
 
 /* blob_offset — returns the offset of a blob from the first one. */
@@ -372,6 +385,8 @@ void board_node_copy(const struct board *board, struct board_node *out)
     BOARD_END(out->device);
     BOARD_END(out->reached);
     BOARD_END(out->last_failure);
+    BOARD_END(out->upload.bucket);
+    BOARD_END(out->upload.error);
     BOARD_END(out->error.message);
 }
 
@@ -403,6 +418,8 @@ void board_worker_clear(struct board *board, int worker_i)
     atomic_store_explicit(&sections->ready.revision, 0, memory_order_release);
     atomic_store_explicit(&sections->call.revision, 0, memory_order_release);
     atomic_store_explicit(&sections->gpu.revision, 0, memory_order_release);
+    atomic_store_explicit(&sections->flip.revision, 0, memory_order_release);
+    atomic_store_explicit(&sections->flip_choice, 0, memory_order_release);
     atomic_store_explicit(&sections->worker.heartbeat_ms, 0, memory_order_release);
 }
 
@@ -556,6 +573,40 @@ void board_abort(struct board *board, int64_t generation)
 int64_t board_aborted(const struct board *board)
 {
     return atomic_load_explicit(&board->memory->aborted, memory_order_acquire);
+}
+
+void board_flip_order(struct board *board, int worker_i, uint64_t choice)
+{
+    atomic_store_explicit(&worker_sections(board, worker_i)->flip_choice, choice,
+                          memory_order_release);
+}
+
+uint64_t board_flip_ordered(const struct board *board, int worker_i)
+{
+    return atomic_load_explicit(&worker_sections(board, worker_i)->flip_choice,
+                                memory_order_acquire);
+}
+
+void board_flip_done(struct board *board, int worker_i, const struct board_flip *flip)
+{
+    section_publish(&worker_sections(board, worker_i)->flip, flip, sizeof(*flip));
+    board_flip_order(board, worker_i, 0);
+}
+
+bool board_flip_copy(const struct board *board, int worker_i, struct board_flip *out)
+{
+    return section_copy(&worker_sections(board, worker_i)->flip, out, sizeof(*out));
+}
+
+void board_break(struct board *board, int worker_i, int64_t generation)
+{
+    atomic_store_explicit(&worker_sections(board, worker_i)->broken, generation,
+                          memory_order_release);
+}
+
+int64_t board_broken(const struct board *board, int worker_i)
+{
+    return atomic_load_explicit(&worker_sections(board, worker_i)->broken, memory_order_acquire);
 }
 
 struct log_tail *board_log_tail(const struct board *board, int worker_i)

@@ -23,6 +23,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "base/bit_flip.h"
 #include "base/rank_stats.h"
 #include "base/status.h"
 #include "base/log_tail.h"
@@ -36,6 +37,7 @@
 #define BOARD_ADDRESS_MAX 2048 /* bytes; opaque here, the transports read them */
 #define BOARD_NOTE_MAX 512
 #define BOARD_BLOB_MAX ((size_t)1 << 20)
+#define BOARD_BLOB_SMALL_MAX ((size_t)1 << 16) /* a blob that lists few files */
 
 /* The phases of a run, in the order of its life. */
 #define BOARD_PHASE_LIST(X)           \
@@ -77,12 +79,21 @@ struct board_error {
     char message[1024];
 };
 
+/* An adapter (LORA). */
+struct board_adapter {
+    int64_t rank; /* 0: all weights train */
+    double alpha;
+    char targets[64];        /* matrices with an adapter, as LORA_TARGETS: "all", "q,v" … */
+    int64_t trained, frozen; /* parameters of the adapter and of the model; -1: unknown */
+};
+
 struct board_model {
     char name[64];
     char task[8];  /* "lm", "qa" */
     char arch[16]; /* transformers' model_type: "gpt2", "llama" … */
     int32_t layers, heads, kv_heads, head_dim, embed, ffn, context, vocab;
     int64_t parameters;
+    struct board_adapter adapter;
 };
 
 struct board_checkpoint {
@@ -96,12 +107,24 @@ struct board_checkpoint {
     char error[1024]; /* reason why the last save failed; "": it did not */
 };
 
+/* Uploads of checkpoints to the bucket of CHECKPOINT_DIR. */
+struct board_upload {
+    char bucket[512];      /* s3://bucket/prefix, shortened if it is longer; "": there is none */
+    int64_t step;          /* step of the last checkpoint in the bucket; -1: none yet */
+    int64_t bytes_waiting; /* bytes of the newest checkpoint that are not uploaded yet */
+    int64_t failures;      /* attempts that failed since the start */
+    int64_t dropped;       /* checkpoints that were not uploaded because a newer one came first */
+    char error[1024];      /* reason why the last request failed; "": it did not */
+};
+
 /* Copies of the state in the memory of peers. */
 struct board_peer_copy {
     int64_t step;  /* step of the newest copy of this rank's part; -1: none */
     int64_t bytes; /* bytes that this rank copies after each step */
     double ms;     /* milliseconds for which training waited for the last copy; NAN: none yet */
     double bytes_per_second; /* NAN: none yet */
+    int64_t every;           /* steps from one copy to the next; 0: being measured; -1: no copies */
+    int64_t memory_bytes;    /* host memory of this rank for them */
 };
 
 /* Published by a worker. An unknown number is NAN, or -1 for whole numbers. */
@@ -131,7 +154,8 @@ struct board_worker {
      * none */
     int64_t replica_elems;
     uint64_t replica_address;
-    struct board_error error; /* reason why this worker is about to end */
+    bool replica_is_on_device; /* the address is one of a GPU's memory */
+    struct board_error error;  /* reason why this worker is about to end */
 };
 
 /* board_worker_has_stepped — returns true if the worker has finished a step since its generation,
@@ -183,7 +207,11 @@ struct board_gpu {
 enum board_blob {
     BOARD_BLOB_DATA,     /* by node 0's worker 0: the list of its files of DATA */
     BOARD_BLOB_VAL_DATA, /* by the same worker: its files of VAL_DATA */
-    BOARD_BLOB_JOB_KEY,  /* by the supervisor: the key with which workers download them */
+    BOARD_BLOB_MODEL,    /* by the same worker: its files of MODEL, ADAPTER and TOKENIZER */
+    BOARD_BLOB_ADAPTER,
+    BOARD_BLOB_TOKENIZER,
+    BOARD_BLOB_SOURCES, /* by the same worker: the paths of MODEL and ADAPTER (sources.h) */
+    BOARD_BLOB_JOB_KEY, /* by the supervisor: the key with which workers download them */
     /* by rank 0: its step in digits, a blank, the sample of text as a JSON string */
     BOARD_BLOB_SAMPLE,
     BOARD_BLOB_CHECK, /* by a node's worker 0: the rows of a check (check/check_result.h) */
@@ -213,12 +241,16 @@ struct board_node {
     char last_failure[1024]; /* the reason of the last restart; "": there was none */
     /* node 0: the lost rank that caused last_failure, of a lost node the first rank; -1: none */
     int32_t lost_rank;
+    /* milliseconds from the last loss that this node noticed to its next step; -1: none yet */
+    int64_t recovery_ms;
+    int64_t checkpoint_every; /* steps between checkpoints; 0: none before the end */
     /* while recovering: the step from which the job resumes, 0: from the beginning; -1: unknown, or
      * not recovering */
     int64_t resume_step;
     /* the last checkpoint that rank 0 published, on its node; step -1: none */
     struct board_checkpoint checkpoint;
     struct board_peer_copy peer_copy; /* the last copy of this node's first worker; step -1: none */
+    struct board_upload upload;       /* node 0; -1: no bucket */
     struct board_error error;
 };
 
@@ -301,12 +333,34 @@ void board_abort(struct board *board, int64_t generation);
 /* board_aborted — returns the last generation that is over; 0: none. Any thread. */
 int64_t board_aborted(const struct board *board);
 
+/* ---- faults, which `rehearse` makes from another process ---- */
+
+/* A bit that a worker has inverted in its GPU's memory. */
+struct board_flip {
+    uint64_t choice;      /* number of the order */
+    int64_t step, at_ms;  /* steps that were done; clock_ms */
+    struct bit_flip flip; /* elem -1: no parameter is fit for it */
+};
+/* board_flip_order — orders the worker to invert a bit of a parameter in its GPU's memory between
+ * two steps; choice: a random number, not 0, that selects it. 0 withdraws the order. */
+void board_flip_order(struct board *board, int worker_i, uint64_t choice);
+/* board_flip_ordered — returns the choice of an order that is not done; 0: there is none. */
+uint64_t board_flip_ordered(const struct board *board, int worker_i);
+/* board_flip_done — in a worker: publishes the change, which ends the order. */
+void board_flip_done(struct board *board, int worker_i, const struct board_flip *flip);
+/* board_flip_copy — copies the last published change; false: none since board_worker_clear. */
+bool board_flip_copy(const struct board *board, int worker_i, struct board_flip *out);
+/* board_break — makes the collectives of a worker fail in this generation. */
+void board_break(struct board *board, int worker_i, int64_t generation);
+/* board_broken — returns the last generation whose collectives must fail; 0: none. Any thread. */
+int64_t board_broken(const struct board *board, int worker_i);
+
 /* board_log_tail — returns a worker's newest log lines: the worker adds them, the supervisor reads
  * them. The lines of a worker that ended stay. */
 struct log_tail *board_log_tail(const struct board *board, int worker_i);
 
-/* board_blob_max — returns the most bytes of a blob: BOARD_BLOB_MAX, and for CHECK 16 KiB for each
- * rank, within 512 KiB and 16 MiB. */
+/* board_blob_max — returns the most bytes of a blob: BOARD_BLOB_MAX, BOARD_BLOB_SMALL_MAX for MODEL
+ * to SOURCES, and for CHECK 16 KiB for each rank, within 512 KiB and 16 MiB. */
 size_t board_blob_max(const struct board *board, enum board_blob blob);
 /* board_blob_publish — publishes n ≤ board_blob_max bytes; one writer for each blob. The memory of
  * a blob is allocated by its first publication. */

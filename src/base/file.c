@@ -449,6 +449,15 @@ uint64_t file_sum_ends(const uint8_t *data, size_t bytes)
     return XXH3_64bits(sums, sizeof sums);
 }
 
+enum status file_sum(const char *path, uint64_t *out)
+{
+    struct file_map map;
+    TRY(file_map_open(path, &map));
+    *out = file_sum_ends(map.data, map.bytes);
+    file_map_close(&map);
+    return ST_OK;
+}
+
 XXH3_state_t *file_hash_new(void)
 {
     XXH3_state_t *state = XXH3_createState();

@@ -86,6 +86,8 @@ int64_t file_space_bytes(const char *path);
 /* file_sum_ends — returns an XXH3-64 checksum whose cost is bounded: up to 1 MiB it covers all
  * bytes, beyond that the first and the last 512 KiB and the size. */
 uint64_t file_sum_ends(const uint8_t *data, size_t bytes);
+/* file_sum — returns file_sum_ends of a file. ST_NO_INPUT: there is none. */
+enum status file_sum(const char *path, uint64_t *out);
 /* file_hash_new — returns a new XXH3 state, to be freed with XXH3_freeState. Ends the process if
  * memory is missing (memory.h). */
 struct XXH3_state_s *file_hash_new(void) __attribute__((returns_nonnull));

@@ -30,7 +30,7 @@ static atomic_int log_rank = -1;
 static _Thread_local bool log_is_quiet;
 
 static pthread_mutex_t log_tap_lock = PTHREAD_MUTEX_INITIALIZER;
-static log_tap_fn *log_tap_call;
+static _Atomic(log_tap_fn *) log_tap_call;
 static void *log_tap_arg;
 
 static const char *const log_level_names[] = {"error", "warn", "info", "debug", "trace"};

@@ -46,7 +46,8 @@
  *   10. The workers connect with the new addresses, load the last checkpoint and continue training.
  *
  * Node 0 is no exception: members that lose it abort g, and join its next process. They send it the
- * highest generation and the restarts so far.
+ * highest generation and the restarts so far. With has_succession they search for another
+ * coordinator instead. The first node that has lost it, in the order of NODE_ID, starts one.
  *
  * On the wire: HTTPS with TLS 1.3 and a pre-shared key derived from JOB_TOKEN (net/psk.h), JSON
  * bodies (message.h). The files, from the outside in:
@@ -54,12 +55,14 @@
  *   cluster               this interface: timers, and the actions of the machines
  *   coordinator_server    node 0: receives requests and replies; holds a heartbeat until there is
  *                         news
- *   member_client         other nodes: heartbeats and world requests to node 0, with back-off
+ *   member_client         other nodes: heartbeats and world requests to the coordinator
+ *   view_client           the coordinator's requests to nodes that are no members
  *   coordinator, member   the two state machines
  *     coordinator_join     which process becomes a member; whether its data is the job's
  *     coordinator_world         which nodes a generation has, and when it may begin
  *     coordinator_nodes         each node: grace of its lease, signs of its death, the nodes that
  *                               the job waits for, rows of the status page
+ *   succession            which nodes may train after the coordinator was lost
  *   message               the messages as structs, and their JSON
  *   node_diff             the settings in which two nodes differ, as text
  *   restart_budget        whether the job may start again
@@ -82,13 +85,18 @@
 #define CLUSTER_WORKERS_MAX 64 /* most workers of one node */
 #define CLUSTER_SECRET_BYTES 16
 #define CLUSTER_ADDRESS_MAX 2048 /* bytes; only the workers interpret them */
-#define CLUSTER_STOP_MAX 4       /* the highest request to stop; the caller defines the requests */
+/* Limits of a job whose nodes replace a lost coordinator (succession.h). */
+#define SUCCESSION_NODES_MAX 256
+#define SUCCESSION_WORLDS_MAX 8
+#define CLUSTER_CONTROL_MAX 288 /* bytes of "host:port" of a supervisor */
+#define CLUSTER_STOP_MAX 4      /* the highest request to stop; the caller defines the requests */
 
 struct event_base;
 struct https_server_request;
 struct https_server_strangers;
 struct psk;
 struct cluster;
+struct succession_world;
 
 /* The address that one worker's comm publishes so that others can connect to it. */
 struct cluster_address {
@@ -103,7 +111,11 @@ struct cluster_world {
     int64_t generation;
     int ranks_n, nodes_n;
     const struct cluster_address *addresses; /* ranks_n */
-    const int *node_ids;                     /* nodes_n, ascending; node 0 is the first */
+    const int *node_ids;                     /* nodes_n, ascending */
+    /* The processes of the world; NULL: no other node may become the coordinator. Only for this
+     * module. */
+    const struct succession_world *past;
+    const char (*controls)[CLUSTER_CONTROL_MAX]; /* nodes_n: where they listen, "host:port" */
     /* The workers' connections prove possession of it to each other. Sent to members only, never
      * logged. */
     uint8_t secret[CLUSTER_SECRET_BYTES];
@@ -161,7 +173,8 @@ struct cluster_places {
 
 struct cluster_config {
     int node_id, nodes_n, workers_n;
-    int min_nodes; /* least number of nodes of a generation; 0: it waits for all */
+    int min_nodes;       /* least number of nodes of a generation; 0: it waits for all */
+    bool has_succession; /* another node may become the coordinator (succession.h) */
     const char *master_addr;
     int master_port;
     const struct psk *psk; /* the job's key; NULL with one node. Copied by cluster_open */
@@ -240,11 +253,13 @@ void cluster_leave(struct cluster *cluster, enum status st, const char *message)
 bool cluster_strangers(const struct cluster *cluster, struct https_server_strangers *out);
 
 /* cluster_psk — returns a copy of the job's key, for a process of this node that connects to node 0
- * itself (dataset_share). The caller wipes it. */
+ * itself (file_share). The caller wipes it. */
 void cluster_psk(const struct cluster *cluster, struct psk *out);
 
-/* cluster_nodes — returns the number of nodes in *out: on node 0 every node, on others node 0 and
- * this node. Valid until the next callback of the loop. */
+/* cluster_leads — returns true if this node has the coordinator. */
+bool cluster_leads(const struct cluster *cluster);
+/* cluster_nodes — returns the number of nodes in *out: on the coordinator's node every node, on
+ * others that node and this node. Valid until the next callback of the loop. */
 int cluster_nodes(struct cluster *cluster, const struct cluster_node **out);
 int64_t cluster_restarts(const struct cluster *cluster); /* restarts of the job so far */
 /* cluster_cause — returns the result of coordinator_cause on node 0; else "". */

@@ -13,6 +13,26 @@
 
 /* ---- open and close ---- */
 
+static bool is_some(struct message_incarnation incarnation)
+{
+    return incarnation.hi != 0 || incarnation.lo != 0;
+}
+
+static void inherit_state(struct coordinator *c, const struct coordinator_inheritance *from)
+{
+    ASSERTF(c->past != NULL && from->generation > 0 && from->former_id >= 0 &&
+                from->former_id < c->config.nodes_n,
+            "generation %lld of node %d", (long long)from->generation, from->former_id);
+    succession_merge(c->past, from->past);
+    c->former_id = from->former_id;
+    c->was_in_sight = is_some(from->ended);
+    if (c->was_in_sight)
+        succession_end_process(c->past, from->ended, true);
+    c->generation = from->generation;
+    c->budget.counts = from->counts;
+    c->stop = from->stop;
+}
+
 struct coordinator *coordinator_open(const struct coordinator_config *config, int64_t now_ms)
 {
     ASSERTF(config->nodes_n > 0 && config->workers_n > 0, "%d nodes of %d workers", config->nodes_n,
@@ -38,7 +58,14 @@ struct coordinator *coordinator_open(const struct coordinator_config *config, in
     c->budget.others = c->repeats;
     c->revision = 1;
     for (size_t i = 0; i < nodes_n; i++)
-        c->nodes[i].disconnected_ms = c->nodes[i].data_closed_ms = c->nodes[i].step = -1;
+        c->nodes[i].disconnected_ms = c->nodes[i].data_closed_ms = c->nodes[i].parted_ms =
+            c->nodes[i].step = -1;
+    c->former_id = -1;
+    if (config->has_succession)
+        c->past = memory_new(1, sizeof *c->past),
+        c->controls = memory_new(nodes_n, sizeof *c->controls);
+    if (config->inheritance)
+        inherit_state(c, config->inheritance);
     return c;
 }
 
@@ -53,6 +80,8 @@ void coordinator_close(struct coordinator *c)
     free(c->ranks);
     free(c->status_nodes);
     free(c->repeats);
+    free(c->past);
+    free(c->controls);
     free(c);
 }
 
@@ -208,12 +237,17 @@ static void try_start_generation(struct coordinator *c, int64_t now_ms)
     if (c->is_running || c->is_ended || c->stop != 0 || !coordinator_world_is_ready(c, now_ms))
         return;
     if (c->worlds_n == 0 && c->generation > 0) {
-        /* This process of node 0 replaces a lost one. The heartbeats of the other nodes have the
+        /* This coordinator replaces a lost one. The heartbeats of the other nodes have the
          * progress of the lost process. */
-        struct restart_loss loss = loss_of_node(c, c->nodes);
+        char why[96];
+        struct restart_loss loss = loss_of_node(c, &c->nodes[c->former_id < 0 ? 0 : c->former_id]);
         for (int i = 0; i < c->config.nodes_n; i++)
             loss.step = c->nodes[i].step > loss.step ? c->nodes[i].step : loss.step;
-        count_loss(c, &loss, "node 0 was lost and has started again");
+        text_format(why, sizeof why,
+                    c->former_id < 0 ? "node 0 was lost and has started again"
+                                     : "node %d is lost; node %d leads the job now",
+                    c->former_id, c->config.leader_id);
+        count_loss(c, &loss, why);
     } else if (c->is_cause_awaited) {
         /* All nodes are ready, so no worker or node was lost: the report itself is the loss. */
         char why[MESSAGE_TEXT_MAX];
@@ -223,12 +257,15 @@ static void try_start_generation(struct coordinator *c, int64_t now_ms)
     if (c->is_ended)
         return;
     coordinator_world_form(c, now_ms);
-    ASSERTF(c->nodes[0].is_in_world && c->world_n >= c->config.min_nodes &&
+    ASSERTF(coordinator_leader(c)->is_in_world && c->world_n >= c->config.min_nodes &&
                 c->world_n <= c->config.nodes_n,
             "a world of %d nodes, of %d to %d", c->world_n, c->config.min_nodes, c->config.nodes_n);
     if (c->worlds_n == 0 && c->config.nodes_n > 1)
-        for (int i = 0; i < 2; i++)
-            c->first[i] = c->world[(size_t)(i < c->world_n ? i : 0) * (size_t)c->config.workers_n];
+        for (int i = 0; i < 2; i++) {
+            const int at = i < c->world_n ? i : 0;
+            c->first[i] = c->world[(size_t)at * (size_t)c->config.workers_n];
+            c->first_ids[i] = c->world_ids[at];
+        }
     c->world_generation = ++c->generation;
     c->worlds_n++;
     c->is_running = true;
@@ -254,34 +291,47 @@ static void regroup_nodes(struct coordinator *c, const struct coordinator_node *
 
 /* ---- a message of a member ---- */
 
+/* Returns true if the job has trained, and its last generation did not have this process. */
+static bool is_outside(const struct coordinator *c, const struct coordinator_node *node)
+{
+    return c->worlds_n > 0 && !node->is_in_world;
+}
+
 /* Returns true if the job may continue without a node that leaves with this status: it was stopped,
- * or its results cannot be trusted. */
+ * or its results cannot be trusted, or the last generation did not have it. */
 static bool may_depart(const struct coordinator *c, const struct coordinator_node *node,
                        enum status st)
 {
     enum status_group group = status_group(st);
-    return c->stop == 0 && !c->is_ended && coordinator_world_may_lose(c, node) &&
+    if (c->is_ended || !coordinator_world_may_lose(c, node))
+        return false;
+    if (is_outside(c, node) && st != ST_OK)
+        return true;
+    return c->stop == 0 &&
            (group == STATUS_GROUP_STOP || group == STATUS_GROUP_RETRY || st == ST_FAULT);
 }
 
-static void mark_departed(struct coordinator *c, struct coordinator_node *node, const char *why,
-                          int64_t now_ms)
+static void mark_departed(struct coordinator *c, struct coordinator_node *node, enum status st,
+                          const char *why, int64_t now_ms)
 {
     char how[MESSAGE_TEXT_MAX];
     ASSERT(node->state != CLUSTER_NODE_LEFT && coordinator_world_may_lose(c, node));
-    const bool was_in_world = c->is_running && node->is_in_world;
-    text_format(how, sizeof how, "leaves: %s", why);
+    const bool was_in_world = c->is_running && node->is_in_world,
+               is_error = is_outside(c, node) && status_group(st) != STATUS_GROUP_STOP;
+    text_format(how, sizeof how, "%s: %s", is_error ? "ended" : "leaves", why);
     node->state = CLUSTER_NODE_LEFT;
     node->has_departed = true;
     node->ready = 0;
+    if (c->past) /* it enters no other world */
+        succession_end_process(c->past, node->incarnation, true);
     /* Its ranks closed their connections because it leaves. */
     c->is_cause_awaited = c->is_cause_awaited && !node->is_in_world;
     c->has_missing_changed = true;
     if (was_in_world)
         regroup_nodes(c, node, how, now_ms);
     else
-        log_queue_add(&c->log, false, "node %d (%s) %s", coordinator_node_id(c, node), node->host,
-                      how);
+        log_queue_add(&c->log, is_error, "node %d (%s) %s%s", coordinator_node_id(c, node),
+                      node->host, how, is_error ? "; the others go on (ON_LOSS=shrink)" : "");
 }
 
 static void apply_leave(struct coordinator *c, struct coordinator_node *node,
@@ -292,7 +342,7 @@ static void apply_leave(struct coordinator *c, struct coordinator_node *node,
     bool is_asked = c->stop != 0 && (group == STATUS_GROUP_STOP || group == STATUS_GROUP_RETRY);
     ASSERT(node->state != CLUSTER_NODE_LEFT);
     if (may_depart(c, node, heartbeat->leave_st)) {
-        mark_departed(c, node, heartbeat->why, now_ms);
+        mark_departed(c, node, heartbeat->leave_st, heartbeat->why, now_ms);
         return;
     }
     node->state = CLUSTER_NODE_LEFT;
@@ -402,6 +452,8 @@ static bool apply_stepped(struct coordinator *c, const struct coordinator_node *
         return false;
     ASSERT(c->worlds_n > 0 && c->generation == c->world_generation);
     c->has_stepped = true;
+    if (c->past)
+        succession_step(c->past, c->config.incarnation, c->generation);
     restart_budget_stepped(&c->budget, c->checkpoints, now_ms);
     return true;
 }
@@ -427,12 +479,14 @@ static void adopt_generation(struct coordinator *c, const struct coordinator_nod
 {
     char why[96];
     if (heartbeat->generation > c->generation) {
-        const struct restart_loss loss = loss_of_node(c, c->nodes);
+        const struct restart_loss loss = loss_of_node(c, coordinator_leader(c));
         text_format(why, sizeof why, "node %d reports a later generation",
                     coordinator_node_id(c, node));
         c->generation = heartbeat->generation;
-        if (heartbeat->counts.restarts >= c->budget.counts.restarts)
-            c->budget.counts = heartbeat->counts;
+        const struct restart_counts *theirs = &heartbeat->counts, *own = &c->budget.counts;
+        if (theirs->restarts > own->restarts ||
+            (theirs->restarts == own->restarts && theirs->losses >= own->losses))
+            c->budget.counts = *theirs;
         if (c->is_running)
             end_generation(c, &loss, true, why, now_ms);
     }
@@ -452,7 +506,7 @@ static void apply_heartbeat(struct coordinator *c, struct coordinator_node *node
     if (node->state == CLUSTER_NODE_LEFT)
         return;
     node->last_message_ms = now_ms;
-    node->disconnected_ms = -1;
+    node->disconnected_ms = node->parted_ms = -1;
     node->data_closed_ms = -1; /* its supervisor lives, so an earlier report proves nothing more */
     node->lag_ms = heartbeat->lag_ms;
     if (is_in_contact(c, node, heartbeat)) {
@@ -501,9 +555,11 @@ static void reply_init(const struct coordinator *c, int64_t sequence, struct mes
                                     .revision = c->revision,
                                     .sequence = sequence,
                                     .generation = c->generation,
+                                    .stepped = c->has_stepped ? c->world_generation : 0,
                                     .is_running = c->is_running,
                                     .is_lease = true,
                                     .stop = c->stop,
+                                    .leader_id = c->config.leader_id,
                                     .counts = c->budget.counts};
 }
 
@@ -515,7 +571,7 @@ static void reply_end(struct coordinator *c, struct coordinator_node *node,
     text_copy(reply->text, sizeof reply->text, c->why);
     if (node)
         node->is_end_sent = true;
-    if (c->is_node0_wrong && node != c->nodes)
+    if (c->is_node0_wrong && node != coordinator_leader(c))
         coordinator_join_wait_for_node0(c, reply);
 }
 
@@ -563,15 +619,17 @@ void coordinator_on_heartbeat(struct coordinator *c, const struct message_heartb
         return;
     if (heartbeat->node_id >= c->config.nodes_n) {
         coordinator_join_refuse(reply, ST_DISAGREE);
-        text_format(reply->text, sizeof reply->text, "NODE_ID %d, but N_NODES is %d on node 0",
-                    heartbeat->node_id, c->config.nodes_n);
+        text_format(reply->text, sizeof reply->text, "NODE_ID %d, but N_NODES is %d on node %d",
+                    heartbeat->node_id, c->config.nodes_n, c->config.leader_id);
         return;
     }
     if (coordinator_join_is_refused(&c->nodes[heartbeat->node_id], heartbeat->incarnation, reply))
         return;
     if (c->is_ended &&
         !message_is_same(c->nodes[heartbeat->node_id].incarnation, heartbeat->incarnation)) {
-        reply_end(c, heartbeat->node_id == 0 ? c->nodes : NULL, reply);
+        reply_end(c,
+                  heartbeat->node_id == c->config.leader_id ? &c->nodes[heartbeat->node_id] : NULL,
+                  reply);
         return;
     }
     if (!coordinator_join_is_member(c, heartbeat, join, now_ms, reply))
@@ -580,6 +638,62 @@ void coordinator_on_heartbeat(struct coordinator *c, const struct message_heartb
     coordinator_make_reply(c, heartbeat->node_id, heartbeat->incarnation, heartbeat->sequence,
                            reply);
     reply->is_lease = is_in_contact(c, &c->nodes[heartbeat->node_id], heartbeat);
+}
+
+/* ---- other coordinators ---- */
+
+bool coordinator_wants_view(const struct coordinator *c, int node_id,
+                            struct message_incarnation *expected_out)
+{
+    const struct coordinator_node *node = &c->nodes[node_id];
+    const bool is_here = coordinator_is_present(node) && node->disconnected_ms < 0;
+    *expected_out = (struct message_incarnation){0};
+    if (!c->past || c->is_ended || c->generation == 0)
+        return false;
+    const struct succession_process *process = succession_find_unknown(
+        c->past, node_id, is_here ? node->incarnation : (struct message_incarnation){0});
+    if (process)
+        *expected_out = process->incarnation;
+    return process || !is_here;
+}
+
+/* The host of the process says that it has ended. While its last connection is closed for less than
+ * MEMBER_DISCONNECTED_MS, the process cannot have joined another coordinator. Nor can another
+ * process of a running world, soon after this coordinator has replaced one that ended. */
+void coordinator_on_ended(struct coordinator *c, int node_id,
+                          struct message_incarnation incarnation, int64_t now_ms)
+{
+    assert_node_id(c, node_id);
+    const struct coordinator_node *node = &c->nodes[node_id];
+    if (!c->past)
+        return;
+    const bool is_own = message_is_same(node->incarnation, incarnation) && node->parted_ms >= 0 &&
+                        now_ms - node->parted_ms < COORDINATOR_IN_SIGHT_MS &&
+                        node->parted_ms - node->last_leased_ms < c->config.peer_timeout_ms,
+               is_early = c->was_in_sight && now_ms - c->opened_ms < COORDINATOR_IN_SIGHT_MS;
+    succession_end_process(c->past, incarnation, is_own || is_early);
+    try_start_generation(c, now_ms);
+}
+
+bool coordinator_yields(const struct coordinator *c, const struct message_view *other)
+{
+    if (!c->past || !other->is_coordinator || c->is_running || c->is_ended ||
+        message_is_same(other->coordinator, c->config.incarnation))
+        return false;
+    const bool has_past = c->past->n > 0;
+    if (other->has_past != has_past)
+        return other->has_past;
+    return has_past && (other->is_running || other->leader_id < c->config.leader_id);
+}
+
+void coordinator_fill_view(const struct coordinator *c, struct message_view *view)
+{
+    view->is_coordinator = true;
+    view->coordinator = c->config.incarnation;
+    view->generation = c->generation;
+    view->is_running = c->is_running;
+    view->has_past = c->past && c->past->n > 0;
+    view->leader_id = c->config.leader_id;
 }
 
 /* ---- timeouts and connections ---- */
@@ -592,7 +706,7 @@ void coordinator_on_disconnect(struct coordinator *c, int node_id,
     if (!coordinator_is_present(node) || !message_is_same(node->incarnation, incarnation) ||
         node->disconnected_ms >= 0)
         return;
-    node->disconnected_ms = now_ms;
+    node->disconnected_ms = node->parted_ms = now_ms;
     if (!coordinator_nodes_is_dead(node))
         return;
     lose_dead(c, node, now_ms);
@@ -654,6 +768,7 @@ void coordinator_tick(struct coordinator *c, int64_t now_ms)
             node->last_leased_ms += lag_ms;
             node->lease_end_ms += lag_ms;
             node->disconnected_ms += node->disconnected_ms >= 0 ? lag_ms : 0;
+            /* parted_ms is not moved: a proof must come soon after the event */
         }
     }
     if (lag_ms >= GAP_MS) {
@@ -661,8 +776,9 @@ void coordinator_tick(struct coordinator *c, int64_t now_ms)
          * generation, so it ends here, too. */
         char why[128];
         c->waiting_ms += lag_ms;
-        const struct restart_loss loss = loss_of_node(c, c->nodes);
-        text_format(why, sizeof why, "node 0 itself stalled for %.1f s", (double)lag_ms / 1e3);
+        const struct restart_loss loss = loss_of_node(c, coordinator_leader(c));
+        text_format(why, sizeof why, "node %d itself stalled for %.1f s", c->config.leader_id,
+                    (double)lag_ms / 1e3);
         if (c->is_running && lag_ms >= c->config.peer_timeout_ms)
             end_generation(c, &loss, true, why, now_ms);
         else

@@ -1,5 +1,5 @@
-/* coordinator — node 0's view of the job: which nodes are members, which generation runs, and when
- * the job is over. cluster.h is the overview.
+/* coordinator — the view of the job at its leading node, at first node 0: which nodes are members,
+ * which generation runs, and when the job is over. cluster.h is the overview.
  *
  * A pure state machine: (state, event, time) → state. It makes no system calls, and time comes from
  * the caller. Its caller on the event loop is cluster.c with coordinator_server.c; in the tests it
@@ -76,13 +76,38 @@
  * lately, unless it connects again. If both signs of its death are present, it is lost immediately
  * (coordinator_inside.h). */
 #define COORDINATOR_DISCONNECTED_MS 500
+/* A process that is found to have ended this long after its last connection was closed, or soon
+ * after this coordinator replaced another one, has not joined another coordinator: it waits for
+ * MEMBER_DISCONNECTED_MS before. */
+#define COORDINATOR_IN_SIGHT_MS 300
 /* A node that returns ends a generation that has not finished a step only after this long. */
 #define COORDINATOR_RETURN_MS 10000
 
 struct coordinator;
+struct succession;
+
+/* The state that a member hands to the coordinator that it starts, because the former one is
+ * lost. */
+struct coordinator_inheritance {
+    int former_id; /* the node of the former coordinator */
+    /* the former coordinator's process, if it has ended while this node was its member; else 0 */
+    struct message_incarnation ended;
+    const struct succession *past;
+    int64_t generation;
+    struct restart_counts counts;
+    int stop;
+};
+
 struct coordinator_config {
     int nodes_n, workers_n; /* workers_n: workers of each node */
-    int min_nodes;          /* as in cluster_config */
+    int leader_id;          /* the node of this process */
+    /* Another node may become the coordinator: worlds follow the rules of succession.h. */
+    bool has_succession;
+    struct message_incarnation process; /* this node's, as in its messages */
+    const char *control;                /* where this node listens, "host:port"; borrowed */
+    /* NULL: the job begins, or this is a new process of node 0. Used during open. */
+    const struct coordinator_inheritance *inheritance;
+    int min_nodes; /* as in cluster_config */
     int64_t join_timeout_ms, peer_timeout_ms;
     int max_restarts;
     const char *agree_json; /* as in cluster_config; must outlive the coordinator */
@@ -120,6 +145,26 @@ void coordinator_make_reply(struct coordinator *c, int node_id,
  * every member has left or was sent the reason, or the other nodes wait for another node 0
  * (coordinator_join_wait_for_node0). Then this process may stop. */
 bool coordinator_is_end_sent(struct coordinator *c);
+
+/* ---- other coordinators (succession.h) ---- */
+
+/* coordinator_wants_view — returns true if the view of this node is to be requested, because the
+ * node is no member, or its last connection was closed. *expected_out: its process that may still
+ * live; zero: none is known. */
+bool coordinator_wants_view(const struct coordinator *c, int node_id,
+                            struct message_incarnation *expected_out);
+/* coordinator_on_ended — handles the proof that a process of a node has ended: the host refuses
+ * connections at the address where it listened, or another process listens there. */
+void coordinator_on_ended(struct coordinator *c, int node_id,
+                          struct message_incarnation incarnation, int64_t now_ms);
+/* coordinator_yields — returns true if this coordinator must end, because the job has another one:
+ * the other one's generation runs, or only the other one has worlds of the job, or neither runs and
+ * the other node has the lower number. The caller then closes this one. */
+bool coordinator_yields(const struct coordinator *c, const struct message_view *other);
+/* coordinator_fill_view — sets the fields of a view that concern the coordinator. */
+void coordinator_fill_view(const struct coordinator *c, struct message_view *view);
+/* coordinator_nodes_control — writes where this member listens, "host:port"; "": it does not. */
+void coordinator_nodes_control(const struct coordinator *c, int node_id, char *out, size_t cap);
 
 /* coordinator_world — writes the world of this generation to *out; the caller adds the secret.
  * Returns false if the generation is not running, or the sender is not a member in its world. */

@@ -4,6 +4,7 @@
 
 #include "cluster/coordinator.h"
 #include "cluster/log_queue.h"
+#include "cluster/succession.h"
 #include "net/loop_lag.h"
 
 /* One NODE_ID, and the process that holds it (incarnation). */
@@ -11,12 +12,14 @@ struct coordinator_node {
     enum cluster_node_state state;
     struct message_incarnation incarnation;
     char host[64], address[64], reached[64];
+    int control_port; /* as in message_join */
     int64_t pid;
     int64_t sequence;   /* the highest number received from this incarnation */
     int64_t generation; /* the highest generation in its message of joining */
     int64_t joined_ms, last_message_ms;
     int64_t last_leased_ms;       /* the last message that renewed its lease */
     int64_t disconnected_ms;      /* its last connection was closed; -1: it has one */
+    int64_t parted_ms;            /* as disconnected_ms, and it stays when the node is lost */
     int64_t lag_ms;               /* its longest stall lately, by its own report */
     int64_t lease_end_ms;         /* end of the lease in the last reply */
     int64_t ready, used, losses;  /* as in message.h */
@@ -65,10 +68,17 @@ struct coordinator {
     int unready_id, unended_id;
     /* The job ended because this node 0, a new process, has other settings than the other nodes. */
     bool is_node0_wrong;
-    /* Addresses of nodes 0 and 1 in the first world: later addresses must have the same data. */
+    /* Addresses of the first two nodes of the first world: later addresses must have the same
+     * data. */
     struct cluster_address first[2];
-    int reference_id; /* the reference of coordinator_join_check_data, while worlds_n is 0 */
-    int worlds_n;     /* worlds that this process has made */
+    int first_ids[2];
+    struct succession *past;               /* NULL: no other node becomes the coordinator */
+    struct succession_world past_world;    /* the last world, as in the list */
+    char (*controls)[CLUSTER_CONTROL_MAX]; /* nodes_n: of the last world, by position */
+    int former_id;     /* the node of the former coordinator; -1: this process is new */
+    bool was_in_sight; /* … whose process ended while this node was its member */
+    int reference_id;  /* the reference of coordinator_join_check_data, while worlds_n is 0 */
+    int worlds_n;      /* worlds that this process has made */
     int left_n, stop;
     struct restart_budget budget;
     struct restart_repeat *repeats; /* memory of `budget` */
@@ -90,6 +100,12 @@ static inline int coordinator_node_id(const struct coordinator *c,
                                       const struct coordinator_node *node)
 {
     return (int)(node - c->nodes);
+}
+
+/* coordinator_leader — returns the node of this process. */
+static inline const struct coordinator_node *coordinator_leader(const struct coordinator *c)
+{
+    return &c->nodes[c->config.leader_id];
 }
 
 /* coordinator_is_present — returns true for a member: joined or suspect. */

@@ -54,6 +54,22 @@ bool coordinator_join_check_settings(struct coordinator *c,
     return false;
 }
 
+/* Learns from a member in which worlds it may have trained. A new process of node 0 listens where
+ * the former one did, so that one has ended. */
+static void learn_past(struct coordinator *c, const struct message_join *join)
+{
+    if (!c->past)
+        return;
+    if (join->past)
+        succession_merge(c->past, join->past);
+    if (join->ended.hi != 0 || join->ended.lo != 0)
+        succession_end_process(c->past, join->ended, true);
+    for (const struct succession_process *old;
+         c->config.leader_id == 0 &&
+         (old = succession_find_unknown(c->past, 0, c->config.process)) != NULL;)
+        succession_end_process(c->past, old->incarnation, false);
+}
+
 static void add_member(struct coordinator *c, struct coordinator_node *node,
                        const struct message_heartbeat *heartbeat, const struct message_join *join,
                        int64_t now_ms)
@@ -68,14 +84,17 @@ static void add_member(struct coordinator *c, struct coordinator_node *node,
                                       .before = is_same ? node->before : node->incarnation,
                                       .before_used = is_same ? node->before_used : node->used,
                                       .pid = join->pid,
+                                      .control_port = join->control_port,
                                       .used = used,
                                       .generation = heartbeat->generation,
                                       .losses = heartbeat->losses,
                                       .lost = heartbeat->lost,
                                       .closed = heartbeat->closed,
                                       .step = heartbeat->step,
-                                      .is_returning = is_back || heartbeat->generation > 0,
+                                      .is_returning =
+                                          is_back || heartbeat->generation > 0 || c->former_id >= 0,
                                       .disconnected_ms = -1,
+                                      .parted_ms = -1,
                                       .data_closed_ms = -1};
     node->sequence = heartbeat->sequence - 1; /* so that apply_heartbeat accepts this message */
     node->joined_ms = node->last_leased_ms = node->last_message_ms = now_ms;
@@ -136,8 +155,11 @@ bool coordinator_join_is_member(struct coordinator *c, const struct message_hear
 {
     struct coordinator_node *node = &c->nodes[heartbeat->node_id];
     bool is_holder = message_is_same(node->incarnation, heartbeat->incarnation);
-    if (is_holder && !coordinator_is_absent(node))
+    if (is_holder && !coordinator_is_absent(node)) {
+        if (join) /* it may have been a member of another coordinator since */
+            learn_past(c, join);
         return true;
+    }
     /* from before this process was declared lost */
     bool is_old = is_holder && heartbeat->sequence <= node->sequence;
     if (!join ? coordinator_is_absent(node) : is_old) {
@@ -151,6 +173,7 @@ bool coordinator_join_is_member(struct coordinator *c, const struct message_hear
     if (!is_vacant(c, node, heartbeat, now_ms, reply))
         return false;
     add_member(c, node, heartbeat, join, now_ms);
+    learn_past(c, join);
     return true;
 }
 
@@ -168,15 +191,17 @@ static bool is_reference(const struct coordinator_node *node)
     return node->generation > 0 && node->ready > node->used;
 }
 
-/* Returns the address whose data this node's must equal: the first world's address of node 0 (for
- * node 0: of node 1), or the reference, with which only nodes that have not trained yet are
- * compared. NULL: nothing yet. */
+/* Returns the address whose data this node's must equal: the address of the first world's first
+ * node (for that node: of the second one), or the reference, with which only nodes that have not
+ * trained yet are compared. NULL: nothing yet. */
 static const struct cluster_address *
 find_reference(const struct coordinator *c, const struct coordinator_node *node, int *node_out)
 {
-    *node_out = node == c->nodes ? 1 : 0;
-    if (c->worlds_n > 0)
-        return &c->first[*node_out];
+    if (c->worlds_n > 0) {
+        const int at = c->first_ids[0] == coordinator_node_id(c, node);
+        *node_out = c->first_ids[at];
+        return &c->first[at];
+    }
     *node_out = c->reference_id;
     bool is_compared = node->generation == 0 && is_reference(&c->nodes[c->reference_id]);
     return is_compared ? address_of(c, c->reference_id) : NULL;

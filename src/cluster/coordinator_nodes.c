@@ -3,6 +3,7 @@
  * coordinator.c marks a node as lost: for both signs, a closed connection, or silence. See
  * coordinator_inside.h. Must not know sockets. */
 #include <math.h>
+#include <string.h>
 
 #include "base/assert.h"
 #include "cluster/coordinator_inside.h"
@@ -57,7 +58,8 @@ bool coordinator_nodes_is_dead(const struct coordinator_node *node)
 
 static bool is_absent_i(const void *nodes, int i)
 {
-    return coordinator_is_absent((const struct coordinator_node *)nodes + i);
+    const struct coordinator_node *node = (const struct coordinator_node *)nodes + i;
+    return coordinator_is_absent(node) || node->has_departed;
 }
 
 static bool is_unready_i(const void *nodes, int i)
@@ -101,6 +103,17 @@ void coordinator_nodes_set_address(struct coordinator *c, int node_id,
         return;
     text_copy(node->address, sizeof node->address, address);
     text_copy(node->reached, sizeof node->reached, reached);
+}
+
+void coordinator_nodes_control(const struct coordinator *c, int node_id, char *out, size_t cap)
+{
+    const struct coordinator_node *node = &c->nodes[node_id];
+    out[0] = 0;
+    if (node_id == c->config.leader_id && c->config.control)
+        text_copy(out, cap, c->config.control);
+    else if (node->control_port > 0 && node->address[0] != 0)
+        text_format(out, cap, strchr(node->address, ':') ? "[%s]:%d" : "%s:%d", node->address,
+                    node->control_port);
 }
 
 const struct cluster_node *coordinator_nodes(struct coordinator *c, int64_t now_ms)

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "cluster/succession.h"
 #include "net/https_server.h"
 
 /* most connections of one node: heartbeat, urgent news, world, and one that is closing */
@@ -30,6 +31,7 @@ struct coordinator_server {
     struct evbuffer *world;          /* the JSON of world_generation; NULL: none yet */
     int64_t world_generation;
     int64_t unreadable_ms;    /* clock_ms of the last warning */
+    struct succession past;   /* the list in the request being read */
     struct message_body body; /* body of the request being read */
 };
 
@@ -45,12 +47,29 @@ static void send_reply(struct https_server_request *request, const struct messag
     text_free(&out);
 }
 
+/* Answers that this node is not the coordinator's. */
+static void answer_elsewhere(struct coordinator_server *s, struct https_server_request *request,
+                             struct message_incarnation sender, int64_t sequence)
+{
+    struct message_reply reply = {.answer = MESSAGE_ANSWER_ELSEWHERE,
+                                  .coordinator = sender, /* not read */
+                                  .sequence = sequence,
+                                  .leader_id = -1};
+    if (s->config.on_elsewhere)
+        s->config.on_elsewhere(s->config.arg, &reply);
+    send_reply(request, &reply);
+}
+
 static void answer_held(struct coordinator_server *s, int node_id)
 {
     struct connections *conns = &s->connections[node_id];
     struct https_server_request *request = conns->held;
     struct message_reply reply;
     conns->held = NULL;
+    if (!s->config.coordinator) {
+        answer_elsewhere(s, request, conns->incarnation, conns->sequence);
+        return;
+    }
     coordinator_make_reply(s->config.coordinator, node_id, conns->incarnation, conns->sequence,
                            &reply);
     send_reply(request, &reply);
@@ -103,7 +122,7 @@ static void on_disconnect(void *arg, const void *tag)
                 conns->tags[k] = NULL;
             is_left = is_left || conns->tags[k];
         }
-        if (was_mine && !is_left) {
+        if (was_mine && !is_left && s->config.coordinator) {
             /* The last connection of this node was closed. If the node is lost by that, the others
              * must be informed. */
             const int64_t before = coordinator_revision(s->config.coordinator);
@@ -140,6 +159,10 @@ static void on_heartbeat(struct coordinator_server *s, struct https_server_reque
         return;
     }
     const struct message_heartbeat *heartbeat = &body->heartbeat;
+    if (!s->config.coordinator) {
+        answer_elsewhere(s, request, heartbeat->incarnation, heartbeat->sequence);
+        return;
+    }
     int64_t before = coordinator_revision(s->config.coordinator);
     coordinator_on_heartbeat(s->config.coordinator, heartbeat, body->has_join ? &body->join : NULL,
                              clock_ms(), &reply);
@@ -194,7 +217,8 @@ static void on_world_request(struct coordinator_server *s, struct https_server_r
         answer_unreadable(s, request);
         return;
     }
-    if (!coordinator_world(s->config.coordinator, node_id, incarnation, generation, &world)) {
+    if (!s->config.coordinator ||
+        !coordinator_world(s->config.coordinator, node_id, incarnation, generation, &world)) {
         /* That generation has ended, or the sender is no member. */
         https_server_respond(request, 410, NULL);
         return;
@@ -206,6 +230,25 @@ static void on_world_request(struct coordinator_server *s, struct https_server_r
         evbuffer_free(body);
 }
 
+static void on_view(struct coordinator_server *s, struct https_server_request *request,
+                    const char *bytes, size_t n)
+{
+    struct message_view theirs, own = {0};
+    struct text out = {0};
+    if (message_read_view(bytes, n, &theirs) != ST_OK) {
+        answer_unreadable(s, request);
+        return;
+    }
+    s->config.on_view(s->config.arg, &theirs, &own);
+    message_write_view(&out, &own);
+    struct evbuffer *body = evbuffer_new();
+    const bool is_whole = body && !out.overflow && evbuffer_add(body, out.data, out.len) == 0;
+    https_server_respond(request, is_whole ? 200 : 503, is_whole ? body : NULL);
+    if (body)
+        evbuffer_free(body);
+    text_free(&out);
+}
+
 static void on_request(void *arg, struct https_server_request *request, const char *path,
                        const char *bytes, size_t n)
 {
@@ -214,6 +257,8 @@ static void on_request(void *arg, struct https_server_request *request, const ch
         on_heartbeat(s, request, bytes, n);
     else if (strcmp(path, "/v1/world") == 0)
         on_world_request(s, request, bytes, n);
+    else if (strcmp(path, "/v1/view") == 0 && s->config.on_view)
+        on_view(s, request, bytes, n);
     else
         s->config.on_request(s->config.arg, request, path, bytes, n);
 }
@@ -224,8 +269,26 @@ void coordinator_server_strangers(const struct coordinator_server *s,
     https_server_strangers(s->server, out);
 }
 
+int coordinator_server_port(const struct coordinator_server *s)
+{
+    return https_server_port(s->server);
+}
+
+void coordinator_server_set(struct coordinator_server *s, struct coordinator *coordinator)
+{
+    s->config.coordinator = coordinator;
+    for (int i = 0; i < s->config.nodes_n; i++) {
+        if (s->connections[i].held)
+            answer_held(s, i);
+        s->connections[i] = (struct connections){0};
+    }
+    s->world_generation = 0;
+}
+
 void coordinator_server_flush(struct coordinator_server *s)
 {
+    if (!s->config.coordinator)
+        return;
     int64_t revision = coordinator_revision(s->config.coordinator), now_ms = clock_ms();
     for (int i = 0; i < s->config.nodes_n; i++) {
         const struct connections *conns = &s->connections[i];
@@ -242,8 +305,10 @@ enum status coordinator_server_open(const struct coordinator_server_config *conf
     struct coordinator_server *s = memory_new(1, sizeof *s);
     s->connections = memory_new((size_t)config->nodes_n, sizeof *s->connections);
     s->config = *config;
+    s->body.past = &s->past;
     struct https_server_config server = {.loop = config->loop,
                                          .addr = config->addr,
+                                         .is_towards = config->is_towards,
                                          .port = config->port,
                                          .nodes_n = config->nodes_n,
                                          .workers_n = config->workers_n,

@@ -87,8 +87,11 @@ void member_stepped(struct member *m, int64_t generation, struct member_actions 
     if (generation <= m->stepped)
         return;
     m->stepped = generation;
-    /* The coordinator waits for the first step of a generation; node 0's own report suffices. */
-    actions->is_urgent = actions->is_urgent || m->config.node_id == 0;
+    for (int i = 0; i < m->past.n; i++)
+        if (m->past.worlds[i].generation == generation)
+            succession_step(&m->past, m->past.worlds[i].coordinator, generation);
+    /* The coordinator waits for the first step of a generation; its own node's report suffices. */
+    actions->is_urgent = actions->is_urgent || m->config.node_id == m->leader_id;
 }
 
 void member_stop(struct member *m, int request, struct member_actions *actions)
@@ -217,6 +220,8 @@ static void on_member_reply(struct member *m, const struct message_reply *reply,
     m->is_joined = m->has_ever_joined = true;
     m->revision = reply->revision;
     m->counts = reply->counts;
+    if (reply->stepped > 0)
+        succession_step(&m->past, reply->coordinator, reply->stepped);
     if (reply->generation > m->generation)
         m->generation = reply->generation;
     m->is_ready_held = m->is_ready && reply->ready == m->ready;
@@ -266,12 +271,134 @@ static int64_t lease_from(const struct member *m, const struct message_reply *re
                                        : most_ms;
 }
 
+/* ---- the search for the coordinator ---- */
+
+/* Turns to a node. */
+static void ask_node(struct member *m, int node_id, int64_t now_ms)
+{
+    m->target = node_id;
+    m->asked_ms = now_ms;
+}
+
+/* Turns to node 0, where a node that was in no world finds the job. Node 0 itself starts a
+ * coordinator. */
+static void ask_node0(struct member *m, int64_t now_ms, struct member_actions *actions)
+{
+    ask_node(m, 0, now_ms);
+    actions->lead = m->config.node_id == 0;
+}
+
+/* Turns to the next node: to the nodes of the newest world in ascending order, and then to the node
+ * of the former coordinator again. A node that comes to its own number becomes the coordinator,
+ * because no node before it answers. A node that was in no world asks node 0. */
+static void ask_next(struct member *m, int64_t now_ms, struct member_actions *actions)
+{
+    const struct succession_world *world = succession_newest(&m->past);
+    ASSERT(m->is_searching);
+    actions->is_urgent = true;
+    if (!world && m->target != m->leader_id) {
+        ask_node(m, m->leader_id, now_ms);
+        return;
+    }
+    if (!world) {
+        ask_node0(m, now_ms, actions);
+        return;
+    }
+    do
+        m->search_i++;
+    while (m->search_i < world->n && world->processes[m->search_i].node_id == m->leader_id &&
+           m->leader_id != m->config.node_id);
+    if (m->search_i >= world->n) {
+        m->search_i = -1;
+        ask_node(m, m->leader_id, now_ms);
+    } else if (world->processes[m->search_i].node_id == m->config.node_id) {
+        actions->lead = true;
+        m->asked_ms = now_ms;
+    } else {
+        ask_node(m, world->processes[m->search_i].node_id, now_ms);
+    }
+}
+
+/* Begins the search: this node is no member any more, and its readiness is withdrawn. */
+static void begin_search(struct member *m, const char *why, int64_t now_ms,
+                         struct member_actions *actions)
+{
+    if (!m->config.may_search || m->is_searching || m->is_leaving || !m->has_ever_joined ||
+        m->target == m->config.node_id)
+        return;
+    drop_membership(m, why, actions);
+    m->is_searching = true;
+    m->search_i = -1;
+    ask_next(m, now_ms, actions);
+}
+
+void member_lead(struct member *m)
+{
+    ASSERT(m->running == 0);
+    m->is_searching = false;
+    m->target = m->leader_id = m->config.node_id;
+    m->disconnected_ms = -1;
+}
+
+void member_follow(struct member *m, int leader_id, int64_t now_ms, struct member_actions *actions)
+{
+    ASSERTF(leader_id != m->config.node_id, "node %d", leader_id);
+    if (!m->is_searching)
+        drop_membership(m, "another node leads the job", actions);
+    m->is_searching = m->config.may_search && m->has_ever_joined;
+    m->search_i = -1;
+    m->disconnected_ms = -1;
+    m->leader_id = leader_id;
+    actions->is_urgent = true;
+    ask_node(m, leader_id, now_ms);
+    assert_invariants(m);
+}
+
+void member_on_view(struct member *m, const struct message_view *view, int64_t now_ms,
+                    struct member_actions *actions)
+{
+    if (m->is_searching && view->is_coordinator && view->has_past && !m->is_over &&
+        view->leader_id != m->target && view->leader_id != m->config.node_id)
+        member_follow(m, view->leader_id, now_ms, actions);
+}
+
+int member_leader(const struct member *m)
+{
+    return m->is_joined && !m->is_searching ? m->leader_id : -1;
+}
+
+/* A node answers that it is not the coordinator. It is waited for if it has lost the coordinator,
+ * too, and is before this node: it becomes the coordinator. */
+static void on_elsewhere(struct member *m, const struct message_reply *reply, int64_t now_ms,
+                         struct member_actions *actions)
+{
+    if (reply->leader_id >= 0 && reply->leader_id != m->config.node_id) {
+        if (reply->leader_id != m->target)
+            member_follow(m, reply->leader_id, now_ms, actions);
+        return;
+    }
+    if (m->is_searching && (m->target > m->config.node_id || m->target == m->leader_id))
+        ask_next(m, now_ms, actions);
+    else if (!m->is_searching)
+        begin_search(m, "the coordinator's node leads the job no more", now_ms, actions);
+}
+
 void member_on_reply(struct member *m, const struct message_reply *reply, int64_t sent_ms,
                      int64_t now_ms, struct member_actions *actions)
 {
     bool is_known = message_is_same(reply->coordinator, m->coordinator);
-    if (m->is_over ||
-        (is_known ? reply->revision < m->revision : reply->sequence <= m->replied_sequence))
+    if (m->is_over)
+        return;
+    if (reply->answer == MESSAGE_ANSWER_ELSEWHERE) {
+        if (reply->sequence > m->replied_sequence && m->target != m->config.node_id) {
+            m->replied_sequence = reply->sequence;
+            on_elsewhere(m, reply, now_ms, actions);
+        }
+        return;
+    }
+    if (m->config.may_search && reply->leader_id != m->target)
+        return; /* this node has turned to another one since */
+    if (is_known ? reply->revision < m->revision : reply->sequence <= m->replied_sequence)
         return; /* an older reply than the last */
     if (reply->sequence > m->replied_sequence)
         m->replied_sequence = reply->sequence;
@@ -285,9 +412,11 @@ void member_on_reply(struct member *m, const struct message_reply *reply, int64_
     m->since_ms = now_ms;
     m->disconnected_ms = -1;
     m->unreachable_why[0] = 0;
+    m->is_searching = false;
+    m->target = m->leader_id = reply->leader_id;
     if (!is_known) {
         /* A new coordinator, or the first: it needs the whole state of this node. */
-        drop_membership(m, "node 0 was lost and has started again", actions);
+        drop_membership(m, "the coordinator was lost, and another one has started", actions);
         m->coordinator = reply->coordinator;
         m->revision = -1;
     }
@@ -303,6 +432,8 @@ void member_on_reply(struct member *m, const struct message_reply *reply, int64_
         drop_membership(m, reply->text, actions);
         text_copy(m->missing, sizeof m->missing, reply->text);
         break;
+    case MESSAGE_ANSWER_ELSEWHERE: /* above */
+        break;
     case MESSAGE_ANSWER_END:
         finish_member(m, m->is_leaving ? m->leave_st : reply->st,
                       m->is_leaving ? m->why : reply->text, actions);
@@ -316,13 +447,15 @@ static bool is_lease_over(const struct member *m, int64_t now_ms)
     return now_ms - m->answered_ms >= m->lease_ms;
 }
 
-bool member_on_world(struct member *m, int64_t generation, int64_t now_ms)
+bool member_on_world(struct member *m, int64_t generation, const struct succession_world *past,
+                     int64_t now_ms)
 {
     bool is_wanted = m->is_joined && m->is_ready && m->running == 0 &&
                      generation == m->generation && m->lost != generation && !m->is_leaving &&
                      !m->is_over && !is_lease_over(m, now_ms);
-    if (!is_wanted)
+    if (!is_wanted || (past && !succession_add(&m->past, past)))
         return false;
+    m->ended = (struct message_incarnation){0};
     m->running = generation;
     m->is_ready = m->is_ready_held = false;
     assert_invariants(m);
@@ -338,6 +471,43 @@ void member_on_disconnect(struct member *m, const char *why, int64_t now_ms)
     text_copy(m->unreachable_why, sizeof m->unreachable_why, why);
 }
 
+void member_on_refused(struct member *m, int target, const char *why, int64_t now_ms,
+                       struct member_actions *actions)
+{
+    char text[MESSAGE_TEXT_MAX];
+    if (target != m->target || m->is_over)
+        return;
+    member_on_disconnect(m, why, now_ms);
+    if (!m->has_ever_joined)
+        ask_node0(m, now_ms, actions); /* the node that another one has named does not answer */
+    if (!m->config.may_search || !m->has_ever_joined)
+        return;
+    if (m->is_searching) {
+        ask_next(m, now_ms, actions);
+        return;
+    }
+    /* Until now the coordinator had this node as a member, so it can have formed no world without
+     * it. */
+    const struct succession_process *leader =
+        succession_find_process(succession_newest(&m->past), m->leader_id);
+    if (leader && m->running != 0 && !is_lease_over(m, now_ms) &&
+        now_ms - m->disconnected_ms < MEMBER_DISCONNECTED_MS)
+        m->ended = leader->incarnation;
+    text_format(text, sizeof text, "node %d was lost: %s", m->leader_id, why);
+    begin_search(m, text, now_ms, actions);
+    assert_invariants(m);
+}
+
+void member_on_silence(struct member *m, int target, int64_t now_ms, struct member_actions *actions)
+{
+    if (target != m->target || m->is_over)
+        return;
+    if (m->is_searching)
+        ask_next(m, now_ms, actions);
+    else if (!m->has_ever_joined && m->target != m->config.node_id)
+        ask_node0(m, now_ms, actions);
+}
+
 void member_tick(struct member *m, int64_t now_ms, struct member_actions *actions)
 {
     char why[MESSAGE_TEXT_MAX], span[32];
@@ -347,13 +517,21 @@ void member_tick(struct member *m, int64_t now_ms, struct member_actions *action
     bool is_alone =
         m->disconnected_ms >= 0 && now_ms - m->disconnected_ms >= MEMBER_DISCONNECTED_MS;
     if (m->running != 0 && is_lease_over(m, now_ms)) {
-        text_format(why, sizeof why, "node 0 was lost: silent for %.1f s",
+        text_format(why, sizeof why, "node %d was lost: silent for %.1f s", m->leader_id,
                     (double)(now_ms - m->answered_ms) / 1e3);
         give_up(m, why, actions);
     } else if (m->running != 0 && is_alone) {
-        text_format(why, sizeof why, "node 0 was lost: %s", m->unreachable_why);
+        text_format(why, sizeof why, "node %d was lost: %s", m->leader_id, m->unreachable_why);
         give_up(m, why, actions);
     }
+    const bool is_lost =
+        m->has_ever_joined && m->target != m->config.node_id &&
+        ((is_lease_over(m, now_ms) && now_ms - m->since_ms >= MEMBER_SEARCH_MS) ||
+         (m->disconnected_ms >= 0 && now_ms - m->disconnected_ms >= MEMBER_SEARCH_MS));
+    if (is_lost && !m->is_searching)
+        begin_search(m, "the coordinator was lost", now_ms, actions);
+    else if (now_ms - m->asked_ms >= MEMBER_ASK_MS)
+        member_on_silence(m, m->target, now_ms, actions);
     int64_t leave_ms =
         now_ms - m->answered_ms >= MEMBER_LEAVE_MS ? MEMBER_LEAVE_SILENT_MS : MEMBER_LEAVE_MS;
     if (m->is_leaving && (is_alone || now_ms - m->leaving_ms >= leave_ms)) {

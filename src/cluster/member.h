@@ -15,11 +15,17 @@
 #define CONVOY_CLUSTER_MEMBER_H
 
 #include "cluster/message.h"
+#include "cluster/succession.h"
 #include "net/loop_lag.h"
 
 #define MEMBER_LEASE_FACTOR_MAX 4 /* × peer_timeout_ms: a longer lease is shortened to this */
 /* Node 0 is lost if its connection has ended, and no other can be made, for this long. */
 #define MEMBER_DISCONNECTED_MS 400
+/* A member turns to other nodes if the coordinator's connection is lost for this long, and
+ * immediately if the host of the coordinator refuses connections. */
+#define MEMBER_SEARCH_MS 1500
+/* A member that searches for the coordinator waits this long for the answer of one node. */
+#define MEMBER_ASK_MS 1000
 /* A member that leaves waits MEMBER_LEAVE_MS for node 0 to confirm it, and only
  * MEMBER_LEAVE_SILENT_MS if node 0 was silent for MEMBER_LEAVE_MS already. */
 #define MEMBER_LEAVE_MS 3000
@@ -29,6 +35,7 @@ struct member_config {
     int node_id;
     int64_t join_timeout_ms, peer_timeout_ms;
     struct message_incarnation incarnation;
+    bool may_search; /* other nodes may become the coordinator (succession.h) */
 };
 
 /* The actions that the caller must carry out, in this order. */
@@ -38,6 +45,7 @@ struct member_actions {
     int stop;      /* the request to stop; 0: none */
     bool is_over;  /* the member is done: st, text */
     enum status st;
+    bool lead;      /* start the coordinator on this node, and call member_lead */
     bool is_urgent; /* send a message immediately, not with the next heartbeat */
     char text[MESSAGE_TEXT_MAX];
 };
@@ -74,6 +82,15 @@ struct member {
     enum status leave_st;
     int64_t step;
     struct restart_counts counts;
+    /* ---- the search for the coordinator (succession.h) ---- */
+    int target;        /* the node to which messages go */
+    int leader_id;     /* the node of the coordinator that answered last; at first node 0 */
+    bool is_searching; /* the coordinator is lost */
+    int search_i;      /* index of `target` in the newest world; -1: leader_id */
+    int64_t asked_ms;  /* when it turned to `target` */
+    /* the process of the coordinator's node, which ended while this node was its member; 0: none */
+    struct message_incarnation ended;
+    struct succession past;
     char why[MESSAGE_TEXT_MAX];     /* reason of `lost` or of leaving */
     char missing[MESSAGE_TEXT_MAX]; /* as in message_reply */
     char unreachable_why[256];      /* why node 0 cannot be reached, as text */
@@ -122,10 +139,30 @@ bool member_has_addresses(const struct member *m);
 /* member_on_reply — handles the reply to a message that was sent at sent_ms. */
 void member_on_reply(struct member *m, const struct message_reply *reply, int64_t sent_ms,
                      int64_t now_ms, struct member_actions *actions);
-/* member_on_world — handles the arrival of a generation's addresses. true: enter it now. */
-bool member_on_world(struct member *m, int64_t generation, int64_t now_ms);
+/* member_on_world — handles the arrival of a generation's addresses. past: its processes; NULL: no
+ * other node may become the coordinator. true: enter it now. */
+bool member_on_world(struct member *m, int64_t generation, const struct succession_world *past,
+                     int64_t now_ms);
 /* member_on_disconnect — handles a connection that node 0 closed or refused; why: the reason. */
 void member_on_disconnect(struct member *m, const char *why, int64_t now_ms);
+/* member_on_refused — handles a refused connection to node `target`: no process listens at its
+ * address, so its process has ended. why: the reason. */
+void member_on_refused(struct member *m, int target, const char *why, int64_t now_ms,
+                       struct member_actions *actions);
+/* member_on_silence — handles a node that cannot be reached or does not answer. */
+void member_on_silence(struct member *m, int target, int64_t now_ms,
+                       struct member_actions *actions);
+/* member_lead — notes that this node has started the coordinator. */
+void member_lead(struct member *m);
+/* member_follow — joins the coordinator of node leader_id. Another node has reported it, or this
+ * node has closed its own coordinator in favour of it. */
+void member_follow(struct member *m, int leader_id, int64_t now_ms, struct member_actions *actions);
+/* member_on_view — handles the view of a coordinator that looks for this node. A member without a
+ * coordinator joins it. */
+void member_on_view(struct member *m, const struct message_view *view, int64_t now_ms,
+                    struct member_actions *actions);
+/* member_leader — returns the node of the coordinator; -1: it is lost. */
+int member_leader(const struct member *m);
 /* member_tick — finds the end of the lease and timeouts. Call it every LOOP_LAG_TICK_MS. */
 void member_tick(struct member *m, int64_t now_ms, struct member_actions *actions);
 

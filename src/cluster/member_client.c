@@ -17,10 +17,14 @@
 #define BACK_OFF_MS 100
 #define BACK_OFF_MS_MAX 2000
 #define LOG_MS 5000
+#define SEARCH_RETRY_MS 30 /* before the next request while the coordinator is searched for */
 
 struct member_client {
     struct member_client_config config;
-    struct https_client *client;
+    struct https_client *client;       /* NULL: no node was asked yet */
+    int target;                        /* the node that `client` asks */
+    char control[CLUSTER_CONTROL_MAX]; /* … where it listens */
+    bool is_in_callback;
     bool is_urgent;
     int fails_n;
     int64_t next_ms;             /* the next request is not sent before this time */
@@ -39,14 +43,80 @@ static void send_heartbeat(struct member_client *c, enum https_client_slot slot,
     c->is_urgent = false;
     const struct member *m = c->config.member;
     int64_t grace_ms = m->lease_ms - m->config.peer_timeout_ms; /* node 0 may stall for this long */
+    if (m->is_searching) {
+        https_client_post(c->client, slot, "/v1/say", &body, MESSAGE_BODY_MAX, MEMBER_ASK_MS);
+        return;
+    }
     https_client_post(c->client, slot, "/v1/say", &body, MESSAGE_BODY_MAX,
                       hold_ms + ANSWER_MS + grace_ms);
+}
+
+/* Splits "host:port" or "[host]:port". Returns the port; 0: there is none. */
+static int split_control(const char *control, char *host, size_t cap)
+{
+    const char *colon = strrchr(control, ':');
+    if (!colon)
+        return 0;
+    const bool is_v6 = control[0] == '[' && colon > control + 1 && colon[-1] == ']';
+    text_format(host, cap, "%.*s", (int)(colon - control) - 2 * is_v6, control + is_v6);
+    int64_t port = 0;
+    (void)text_parse_i64(colon + 1, 1, 65535, &port);
+    return (int)port;
+}
+
+enum status member_client_dial(struct event_base *loop, const struct psk *psk, const char *control,
+                               void (*on_response)(void *arg,
+                                                   const struct https_client_response *response),
+                               void *arg, struct https_client **out)
+{
+    char host[CLUSTER_CONTROL_MAX];
+    struct https_client_config client = {.loop = loop,
+                                         .host = host,
+                                         .port = split_control(control, host, sizeof host),
+                                         .psk = psk,
+                                         .on_response = on_response,
+                                         .arg = arg};
+    return https_client_open(&client, out);
+}
+
+static void on_response(void *arg, const struct https_client_response *answer);
+
+/* Turns to the node that the member asks now. Requests in progress are dropped. */
+static enum status turn_to_target(struct member_client *c)
+{
+    struct member *m = c->config.member;
+    char control[CLUSTER_CONTROL_MAX] = "";
+    if (!c->config.find_control(c->config.arg, m->target, control, sizeof control)) {
+        struct member_actions actions = {0};
+        member_on_silence(m, m->target, clock_ms(), &actions);
+        c->next_ms = clock_ms() + SEARCH_RETRY_MS;
+        c->config.carry_out(c->config.arg, &actions);
+        return ST_OK;
+    }
+    if (c->client && c->target == m->target && strcmp(control, c->control) == 0)
+        return ST_OK;
+    https_client_close(c->client);
+    c->client = NULL;
+    c->target = m->target;
+    text_copy(c->control, sizeof c->control, control);
+    text_copy(m->where, sizeof m->where, control);
+    c->next_ms = 0;
+    return member_client_dial(c->config.loop, c->config.psk, control, on_response, c, &c->client);
 }
 
 void member_client_pump(struct member_client *c)
 {
     const struct member *m = c->config.member;
     if (m->is_over || clock_ms() < c->next_ms)
+        return;
+    if (c->is_in_callback && c->target != m->target)
+        return; /* the next call turns to it */
+    if (!c->is_in_callback && turn_to_target(c) != ST_OK) {
+        LOG_WARN("node %d cannot be asked: %s", m->target, status_message());
+        status_clear();
+        c->next_ms = clock_ms() + BACK_OFF_MS;
+    }
+    if (!c->client || c->target != m->target || clock_ms() < c->next_ms)
         return;
     if (!https_client_is_busy(c->client, HTTPS_CLIENT_SLOT_HEARTBEAT))
         send_heartbeat(c, HTTPS_CLIENT_SLOT_HEARTBEAT, m->is_joined ? HOLD_MS : 0);
@@ -61,7 +131,7 @@ void member_client_fetch_world(struct member_client *c, int64_t generation)
 {
     const struct member_config *own = &c->config.member->config;
     struct text body = {0};
-    if (https_client_is_busy(c->client, HTTPS_CLIENT_SLOT_WORLD))
+    if (!c->client || https_client_is_busy(c->client, HTTPS_CLIENT_SLOT_WORLD))
         return; /* the next reply brings the same action again */
     message_write_world_request(&body, own->node_id, own->incarnation, generation);
     https_client_post(c->client, HTTPS_CLIENT_SLOT_WORLD, "/v1/world", &body, MESSAGE_WORLD_MAX,
@@ -74,6 +144,12 @@ void member_client_fetch_world(struct member_client *c, int64_t generation)
  * moment. */
 static void back_off(struct member_client *c, const char *why)
 {
+    const struct member *m = c->config.member;
+    if (m->config.may_search && m->has_ever_joined) {
+        /* The loss of the coordinator is found, and another one, without delay. */
+        c->next_ms = clock_ms() + SEARCH_RETRY_MS;
+        return;
+    }
     int64_t delay_ms = BACK_OFF_MS;
     for (int i = 0; i < c->fails_n && delay_ms < BACK_OFF_MS_MAX; i++)
         delay_ms *= 2;
@@ -91,7 +167,7 @@ static void back_off(struct member_client *c, const char *why)
     if (!is_first && now_ms - c->logged_ms < LOG_MS)
         return;
     c->logged_ms = now_ms;
-    LOG_INFO("waiting for node 0 at %s (%s), %lld s", c->config.member->where, why,
+    LOG_INFO("waiting for node %d at %s (%s), %lld s", c->target, c->config.member->where, why,
              (long long)((now_ms - c->first_ms) / 1000));
 }
 
@@ -108,10 +184,14 @@ static void on_reply(struct member_client *c, const struct https_client_response
     }
     c->fails_n = 0;
     c->first_ms = 0;
-    c->next_ms = reply.answer == MESSAGE_ANSWER_WAIT ? clock_ms() + WAIT_MS : 0;
+    c->next_ms = reply.answer == MESSAGE_ANSWER_WAIT        ? clock_ms() + WAIT_MS
+                 : reply.answer == MESSAGE_ANSWER_ELSEWHERE ? clock_ms() + SEARCH_RETRY_MS
+                                                            : 0;
     if (reply.answer == MESSAGE_ANSWER_MEMBER && !c->config.member->has_ever_joined)
-        LOG_INFO("joined node 0 at %s, as node %d of %d", c->config.member->where,
+        LOG_INFO("joined node %d at %s, as node %d of %d", c->target, c->config.member->where,
                  c->config.member->config.node_id, c->config.nodes_n);
+    if (reply.answer == MESSAGE_ANSWER_ELSEWHERE && reply.leader_id >= 0)
+        c->config.on_control(c->config.arg, reply.leader_id, reply.control);
     member_on_reply(c->config.member, &reply, answer->sent_ms, clock_ms(), &actions);
     c->config.carry_out(c->config.arg, &actions);
 }
@@ -125,15 +205,19 @@ static void on_world(struct member_client *c, const struct https_client_response
     struct cluster_address *addresses =
         memory_new((size_t)(nodes_n * workers_n), sizeof *addresses);
     int *node_ids = memory_new((size_t)nodes_n, sizeof *node_ids);
-    if (message_read_world(answer->bytes, answer->n, nodes_n, workers_n, addresses, node_ids,
-                           &world) != ST_OK)
-        LOG_WARN("node 0's addresses cannot be read: %s", status_message());
-    else if (member_on_world(c->config.member, world.generation, clock_ms())) {
+    struct succession_world *past = memory_new(1, sizeof *past);
+    char(*controls)[CLUSTER_CONTROL_MAX] = memory_new((size_t)nodes_n, sizeof *controls);
+    if (message_read_world(answer->bytes, answer->n, nodes_n, workers_n, addresses, node_ids, past,
+                           controls, &world) != ST_OK)
+        LOG_WARN("the coordinator's addresses cannot be read: %s", status_message());
+    else if (member_on_world(c->config.member, world.generation, world.past, clock_ms())) {
         c->is_urgent = true;
         c->config.on_world(c->config.arg, &world);
     }
     free(addresses);
     free(node_ids);
+    free(past);
+    free(controls);
     explicit_bzero(world.secret, sizeof world.secret);
 }
 
@@ -143,27 +227,35 @@ static void on_error(struct member_client *c, const struct https_client_response
     if (answer->result == HTTPS_CLIENT_NOT_ADMITTED && !m->has_ever_joined) {
         const char *why = answer->why;
         struct member_actions actions = {.is_over = true, .st = ST_NOT_ADMITTED};
-        text_format(actions.text, sizeof actions.text, "not admitted by node 0 at %s: %s",
-                    c->config.member->where, why);
+        text_format(actions.text, sizeof actions.text, "not admitted by node %d at %s: %s",
+                    c->target, c->config.member->where, why);
         c->config.member->is_over = true;
         c->config.carry_out(c->config.arg, &actions);
         return;
     }
     /* A second connection that cannot be made, at a node 0 that a thousand nodes connect to, does
      * not mean that node 0 is lost: the heartbeat's own connection fails with it. */
-    if (answer->result == HTTPS_CLIENT_UNREACHABLE || answer->slot != HTTPS_CLIENT_SLOT_HEARTBEAT)
+    struct member_actions actions = {0};
+    if (answer->is_refused && answer->slot == HTTPS_CLIENT_SLOT_HEARTBEAT)
+        member_on_refused(m, c->target, answer->why, clock_ms(), &actions);
+    else if (m->is_searching)
+        member_on_silence(m, c->target, clock_ms(), &actions);
+    else if (answer->result == HTTPS_CLIENT_UNREACHABLE ||
+             answer->slot != HTTPS_CLIENT_SLOT_HEARTBEAT)
         text_copy(m->unreachable_why, sizeof m->unreachable_why, answer->why);
     else
         member_on_disconnect(m, answer->why, clock_ms());
     c->is_urgent = c->is_urgent || answer->slot == HTTPS_CLIENT_SLOT_UPDATE;
     back_off(c, answer->why);
+    c->config.carry_out(c->config.arg, &actions);
 }
 
 static void on_response(void *arg, const struct https_client_response *answer)
 {
     struct member_client *c = arg;
-    if (c->config.member->is_over)
+    if (c->config.member->is_over || c->target != c->config.member->target)
         return;
+    c->is_in_callback = true;
     if (answer->slot == HTTPS_CLIENT_SLOT_WORLD)
         on_world(c, answer);
     else if (answer->result == HTTPS_CLIENT_ANSWERED)
@@ -171,6 +263,7 @@ static void on_response(void *arg, const struct https_client_response *answer)
     else
         on_error(c, answer);
     member_client_pump(c);
+    c->is_in_callback = false;
 }
 
 /* ---- open and close ---- */
@@ -180,16 +273,8 @@ enum status member_client_open(const struct member_client_config *config,
 {
     struct member_client *c = memory_new(1, sizeof *c);
     c->config = *config;
-    text_format(config->member->where, sizeof config->member->where,
-                strchr(config->host, ':') != NULL ? "[%s]:%d" : "%s:%d", config->host,
-                config->port);
-    struct https_client_config client = {.loop = config->loop,
-                                         .host = config->host,
-                                         .port = config->port,
-                                         .psk = config->psk,
-                                         .on_response = on_response,
-                                         .arg = c};
-    enum status st = https_client_open(&client, &c->client);
+    c->target = -1;
+    enum status st = turn_to_target(c);
     if (st != ST_OK) {
         member_client_close(c);
         return st;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "cluster/succession.h"
 #include "net/base64.h"
 
 #define WHOLE_MAX ((int64_t)1 << 53)
@@ -79,12 +80,48 @@ static void add_machine(struct text *out, const struct machine_stats *machine)
 #include "base/rank_stats.def"
 }
 
+static void add_incarnations(struct text *out, const struct succession_world *world)
+{
+    text_add(out, ",\"instances\":[");
+    for (int i = 0; i < world->n; i++) {
+        const struct message_incarnation *one = &world->processes[i].incarnation;
+        text_add(out, "%s\"%016llx%016llx\"", i > 0 ? "," : "", (unsigned long long)one->hi,
+                 (unsigned long long)one->lo);
+    }
+    text_add(out, "]");
+}
+
+static void add_past(struct text *out, const struct succession *past)
+{
+    text_add(out, ",\"past\":[");
+    for (int i = 0; i < past->n; i++) {
+        const struct succession_world *world = &past->worlds[i];
+        text_add(out, "%s{\"stepped\":%s", i > 0 ? "," : "", world->has_stepped ? "true" : "false");
+        add_whole(out, "generation", world->generation);
+        add_incarnation(out, "coordinator", world->coordinator);
+        text_add(out, ",\"nodes\":[");
+        for (int k = 0; k < world->n; k++)
+            text_add(out, "%s%d", k > 0 ? "," : "", world->processes[k].node_id);
+        text_add(out, "]");
+        add_incarnations(out, world);
+        text_add(out, "}");
+    }
+    text_add(out, "]");
+}
+
 static void add_join(struct text *out, const struct message_join *join)
 {
     text_add(out, ",\"hello\":{\"nodes_n\":%d,\"workers_n\":%d", join->nodes_n, join->workers_n);
     add_whole(out, "pid", join->pid);
     text_add(out, ",\"agree\":");
     json_quote_text(out, join->agree_json);
+    add_whole(out, "control_port", join->control_port);
+    if (join->past) {
+        add_whole(out, "left_out", join->past->left_out);
+        add_past(out, join->past);
+    }
+    if (join->ended.hi != 0 || join->ended.lo != 0)
+        add_incarnation(out, "ended", join->ended);
     text_add(out, "}");
 }
 
@@ -139,6 +176,9 @@ void message_write_reply(struct text *out, const struct message_reply *reply)
     text_add(out, ",\"lease\":%s,\"running\":%s,\"left\":%s", reply->is_lease ? "true" : "false",
              reply->is_running ? "true" : "false", reply->is_leave_confirmed ? "true" : "false");
     add_whole(out, "lease_ms", reply->lease_ms);
+    add_whole(out, "stepped", reply->stepped);
+    add_whole(out, "leader", reply->leader_id);
+    add_string(out, "control", reply->control);
     add_whole(out, "ready", reply->ready);
     add_whole(out, "used", reply->used);
     add_whole(out, "stop", reply->stop);
@@ -167,10 +207,35 @@ void message_write_world(struct text *out, const struct cluster_world *world)
     text_add(out, ",\"nodes\":[");
     for (int i = 0; i < world->nodes_n; i++)
         text_add(out, "%s%d", i > 0 ? "," : "", world->node_ids[i]);
-    text_add(out, "],\"addresses\":[");
+    text_add(out, "]");
+    if (world->past) {
+        add_incarnation(out, "coordinator", world->past->coordinator);
+        add_incarnations(out, world->past);
+        text_add(out, ",\"controls\":[");
+        for (int i = 0; i < world->nodes_n; i++) {
+            text_add(out, "%s", i > 0 ? "," : "");
+            json_quote_text(out, world->controls[i]);
+        }
+        text_add(out, "]");
+    }
+    text_add(out, ",\"addresses\":[");
     for (int i = 0; i < world->ranks_n; i++)
         add_address(out, &world->addresses[i], i == 0);
     text_add(out, "]}");
+}
+
+void message_write_view(struct text *out, const struct message_view *view)
+{
+    text_add(out, "{\"node_id\":%d,\"is_coordinator\":%s,\"running\":%s,\"has_past\":%s",
+             view->node_id, view->is_coordinator ? "true" : "false",
+             view->is_running ? "true" : "false", view->has_past ? "true" : "false");
+    add_incarnation(out, "instance", view->incarnation);
+    if (view->is_coordinator)
+        add_incarnation(out, "coordinator", view->coordinator);
+    add_whole(out, "generation", view->generation);
+    add_whole(out, "leader", view->leader_id);
+    add_string(out, "control", view->control);
+    text_add(out, "}");
 }
 
 /* ---- reading ---- */
@@ -236,6 +301,59 @@ static enum status get_counts(const cJSON *object, struct restart_counts *out)
         return ST_OK;
     TRY(json_get_i64(object, "repeats", 0, INT32_MAX, &out->first.n));
     return json_get_i64(object, "refilled", 0, out->restarts, &out->refilled);
+}
+
+static enum status read_incarnation(const cJSON *item, struct message_incarnation *out)
+{
+    const char *digits = cJSON_IsString(item) ? item->valuestring : "";
+    if (strlen(digits) != 32 || !text_parse_hex(digits, 16, &out->hi) ||
+        !text_parse_hex(digits + 16, 16, &out->lo) || (out->hi == 0 && out->lo == 0))
+        return FAIL(ST_BAD_DATA, "a process is not 32 hexadecimal digits");
+    return ST_OK;
+}
+
+/* Reads the coordinator and the processes of a world; nodes: its NODE_IDs, which ascend. */
+static enum status read_processes(const cJSON *object, struct succession_world *out)
+{
+    const cJSON *list, *item;
+    int n = 0, last = -1;
+    TRY(get_incarnation(object, "coordinator", &out->coordinator));
+    TRY(json_get_array(object, "nodes", &list));
+    cJSON_ArrayForEach(item, list)
+    {
+        const double id = cJSON_IsNumber(item) ? item->valuedouble : -1;
+        if (n == SUCCESSION_NODES_MAX || id <= last || id >= CLUSTER_NODES_MAX || id != (int)id)
+            return FAIL(ST_BAD_DATA, "the nodes of a world do not ascend");
+        out->processes[n++] = (struct succession_process){.node_id = last = (int)id};
+    }
+    out->n = n;
+    TRY(json_get_array(object, "instances", &list));
+    n = 0;
+    cJSON_ArrayForEach(item, list)
+    {
+        TRY(n < out->n ? ST_OK : FAIL(ST_BAD_DATA, "a world has more processes than nodes"));
+        TRY(read_incarnation(item, &out->processes[n++].incarnation));
+    }
+    if (n != out->n || n == 0)
+        return FAIL(ST_BAD_DATA, "a world has %d processes on %d nodes", n, out->n);
+    return ST_OK;
+}
+
+static enum status read_past(const cJSON *join, struct succession *out)
+{
+    const cJSON *list, *item;
+    out->n = 0;
+    TRY(json_get_i64(join, "left_out", 0, WHOLE_MAX, &out->left_out));
+    TRY(json_get_array(join, "past", &list));
+    cJSON_ArrayForEach(item, list)
+    {
+        TRY(out->n < SUCCESSION_WORLDS_MAX ? ST_OK : FAIL(ST_BAD_DATA, "too many worlds"));
+        struct succession_world *world = &out->worlds[out->n++];
+        TRY(get_bool(item, "stepped", &world->has_stepped));
+        TRY(json_get_i64(item, "generation", 1, WHOLE_MAX, &world->generation));
+        TRY(read_processes(item, world));
+    }
+    return ST_OK;
 }
 
 static enum status get_number(const cJSON *object, const char *key, double *out)
@@ -357,6 +475,14 @@ static enum status read_heartbeat(const cJSON *root, struct message_body *out)
                         "the list of settings that must agree is longer than %zu bytes",
                         sizeof out->agree);
         out->join.agree_json = out->agree;
+        if (cJSON_HasObjectItem(join, "control_port"))
+            TRY(get_int(join, "control_port", 0, 65535, &out->join.control_port));
+        if (out->past && cJSON_HasObjectItem(join, "past")) {
+            TRY(read_past(join, out->past));
+            out->join.past = out->past;
+        }
+        if (cJSON_HasObjectItem(join, "ended"))
+            TRY(get_incarnation(join, "ended", &out->join.ended));
     }
     TRY(read_machine(root, &out->heartbeat.machine));
     const cJSON *list, *item;
@@ -387,7 +513,7 @@ enum status message_read_heartbeat(const char *bytes, size_t n, struct message_b
 static enum status read_reply(const cJSON *root, struct message_reply *out)
 {
     int answer = 0;
-    TRY(get_int(root, "answer", MESSAGE_ANSWER_MEMBER, MESSAGE_ANSWER_END, &answer));
+    TRY(get_int(root, "answer", MESSAGE_ANSWER_MEMBER, MESSAGE_ANSWER_ELSEWHERE, &answer));
     out->answer = (enum message_answer)answer;
     TRY(get_incarnation(root, "coordinator", &out->coordinator));
     TRY(json_get_i64(root, "turn", 0, WHOLE_MAX, &out->revision));
@@ -397,6 +523,11 @@ static enum status read_reply(const cJSON *root, struct message_reply *out)
     TRY(get_bool(root, "lease", &out->is_lease));
     TRY(json_get_i64(root, "lease_ms", 0, WHOLE_MAX, &out->lease_ms));
     TRY(get_bool(root, "left", &out->is_leave_confirmed));
+    if (cJSON_HasObjectItem(root, "leader")) {
+        TRY(json_get_i64(root, "stepped", 0, WHOLE_MAX, &out->stepped));
+        TRY(get_int(root, "leader", -1, CLUSTER_NODES_MAX - 1, &out->leader_id));
+        TRY(get_text(root, "control", out->control, sizeof out->control));
+    }
     TRY(json_get_i64(root, "ready", 0, WHOLE_MAX, &out->ready));
     TRY(json_get_i64(root, "used", 0, WHOLE_MAX, &out->used));
     TRY(get_int(root, "stop", 0, CLUSTER_STOP_MAX, &out->stop));
@@ -436,8 +567,24 @@ enum status message_read_world_request(const char *bytes, size_t n, int *node_id
     return st;
 }
 
+static enum status read_controls(const cJSON *root, int nodes_n,
+                                 char (*controls)[MESSAGE_CONTROL_MAX])
+{
+    const cJSON *list, *item;
+    int n = 0;
+    TRY(json_get_array(root, "controls", &list));
+    cJSON_ArrayForEach(item, list)
+    {
+        if (n == nodes_n || !cJSON_IsString(item))
+            return FAIL(ST_BAD_DATA, "the control addresses of %d nodes cannot be read", nodes_n);
+        text_copy(controls[n++], MESSAGE_CONTROL_MAX, item->valuestring);
+    }
+    return n == nodes_n ? ST_OK : FAIL(ST_BAD_DATA, "%d control addresses of %d nodes", n, nodes_n);
+}
+
 static enum status read_world(const cJSON *root, int nodes_n, int workers_n,
                               struct cluster_address *addresses, int *node_ids,
+                              struct succession_world *past, char (*controls)[MESSAGE_CONTROL_MAX],
                               struct cluster_world *out)
 {
     struct message_incarnation secret = {0};
@@ -450,28 +597,60 @@ static enum status read_world(const cJSON *root, int nodes_n, int workers_n,
     {
         const double id = cJSON_IsNumber(item) ? item->valuedouble : -1;
         if (n == nodes_n || id < (n > 0 ? node_ids[n - 1] + 1 : 0) || id >= nodes_n ||
-            id != (int)id || (n == 0 && id != 0))
-            return FAIL(ST_BAD_DATA, "the nodes of a generation do not ascend from 0 to %d",
+            id != (int)id)
+            return FAIL(ST_BAD_DATA, "the nodes of a generation do not ascend up to %d",
                         nodes_n - 1);
         node_ids[n++] = (int)id;
     }
     out->nodes_n = n;
     TRY(n > 0 ? ST_OK : FAIL(ST_BAD_DATA, "a generation has no nodes"));
+    if (cJSON_HasObjectItem(root, "instances")) {
+        *past = (struct succession_world){.generation = out->generation};
+        TRY(read_processes(root, past));
+        TRY(read_controls(root, n, controls));
+        out->past = past;
+        out->controls = (const char(*)[MESSAGE_CONTROL_MAX])controls;
+    }
     TRY(read_addresses(root, nodes_n * workers_n, addresses, &out->ranks_n));
     if (out->ranks_n != out->nodes_n * workers_n)
-        return FAIL(ST_BAD_DATA, "node 0 sent %d addresses of %d", out->ranks_n,
+        return FAIL(ST_BAD_DATA, "the coordinator sent %d addresses of %d", out->ranks_n,
                     out->nodes_n * workers_n);
     return ST_OK;
 }
 
 enum status message_read_world(const char *bytes, size_t n, int nodes_n, int workers_n,
                                struct cluster_address *addresses, int *node_ids,
+                               struct succession_world *past, char (*controls)[MESSAGE_CONTROL_MAX],
                                struct cluster_world *out)
 {
     cJSON *root = NULL;
     *out = (struct cluster_world){.addresses = addresses, .node_ids = node_ids};
-    TRY(json_parse(bytes, n, "node 0's list of addresses", &root));
-    enum status st = read_world(root, nodes_n, workers_n, addresses, node_ids, out);
+    TRY(json_parse(bytes, n, "the coordinator's list of addresses", &root));
+    enum status st = read_world(root, nodes_n, workers_n, addresses, node_ids, past, controls, out);
+    cJSON_Delete(root);
+    return st;
+}
+
+static enum status read_view(const cJSON *root, struct message_view *out)
+{
+    TRY(get_int(root, "node_id", 0, CLUSTER_NODES_MAX - 1, &out->node_id));
+    TRY(get_incarnation(root, "instance", &out->incarnation));
+    TRY(get_bool(root, "is_coordinator", &out->is_coordinator));
+    if (out->is_coordinator)
+        TRY(get_incarnation(root, "coordinator", &out->coordinator));
+    TRY(json_get_i64(root, "generation", 0, WHOLE_MAX, &out->generation));
+    TRY(get_bool(root, "running", &out->is_running));
+    TRY(get_bool(root, "has_past", &out->has_past));
+    TRY(get_int(root, "leader", -1, CLUSTER_NODES_MAX - 1, &out->leader_id));
+    return get_text(root, "control", out->control, sizeof out->control);
+}
+
+enum status message_read_view(const char *bytes, size_t n, struct message_view *out)
+{
+    cJSON *root = NULL;
+    *out = (struct message_view){0};
+    TRY(json_parse(bytes, n, "the view of a node", &root));
+    enum status st = read_view(root, out);
     cJSON_Delete(root);
     return st;
 }
@@ -485,6 +664,8 @@ enum status message_read_world(const char *bytes, size_t n, int nodes_n, int wor
 static void check_heartbeat(const struct message_body *body)
 {
     static struct message_body again;
+    static struct succession past;
+    again.past = &past;
     struct text out = {.limit = (size_t)4 << 20};
     message_write_heartbeat(&out, &body->heartbeat, body->has_join ? &body->join : NULL,
                             body->hold_ms);
@@ -505,7 +686,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     int node_id;
     int64_t generation;
     struct cluster_world world;
+    static struct succession past;
+    static struct succession_world world_past;
+    static char controls[4][MESSAGE_CONTROL_MAX];
+    struct message_view view;
     int node_ids[4];
+    body.past = &past;
     const char *text = (const char *)bytes;
     if (message_read_heartbeat(text, n, &body) == ST_OK && body.join.protocol == MESSAGE_PROTOCOL)
         check_heartbeat(&body);
@@ -516,7 +702,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
         text_free(&out);
     }
     message_read_world_request(text, n, &node_id, &incarnation, &generation);
-    if (message_read_world(text, n, 4, 2, addresses, node_ids, &world) == ST_OK)
+    message_read_view(text, n, &view);
+    if (message_read_world(text, n, 4, 2, addresses, node_ids, &world_past, controls, &world) ==
+        ST_OK)
         ASSERT(world.ranks_n == 2 * world.nodes_n && node_ids[world.nodes_n - 1] < 4);
     return 0;
 }

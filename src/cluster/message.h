@@ -26,11 +26,15 @@
 #include "cluster/restart_budget.h"
 
 #define MESSAGE_PROTOCOL 1
+/* Bytes of the host and port at which a node's supervisor listens. */
+#define MESSAGE_CONTROL_MAX CLUSTER_CONTROL_MAX
 #define MESSAGE_TEXT_MAX 1024
 #define MESSAGE_BODY_MAX ((size_t)256 << 10) /* bytes of a request to node 0 */
 #define MESSAGE_AGREE_MAX ((size_t)48 << 10)
 /* Bytes of the largest world: every address in base64. */
 #define MESSAGE_WORLD_MAX ((size_t)24 << 20)
+
+struct succession;
 
 /* Identifies one start of one process: 128 random bits. All zero: none. */
 struct message_incarnation {
@@ -49,6 +53,13 @@ struct message_join {
     int64_t pid;
     char host[64];
     const char *agree_json; /* points into the reader's message_body */
+    /* The port at which its supervisor listens, so that it may become the coordinator; 0: none. */
+    int control_port;
+    /* The worlds in which it may have trained (succession.h); NULL: none. */
+    const struct succession *past;
+    /* The process of the former coordinator, which ended while this node was its member; zero: it
+     * may live. */
+    struct message_incarnation ended;
 };
 
 /* The message of a member: its whole state. */
@@ -95,7 +106,9 @@ enum message_answer {
     MESSAGE_ANSWER_JOIN,   /* unknown: request to join */
     /* another process may still hold its NODE_ID: request to join again later */
     MESSAGE_ANSWER_WAIT,
-    MESSAGE_ANSWER_END /* it must end: st, text */
+    MESSAGE_ANSWER_END, /* it must end: st, text */
+    /* the node that answers is not the coordinator: ask node leader_id, or later again */
+    MESSAGE_ANSWER_ELSEWHERE
 };
 /* The coordinator's reply: the state of the job for this member. */
 struct message_reply {
@@ -108,21 +121,39 @@ struct message_reply {
     bool is_lease;      /* the message renews the lease; false: send another immediately */
     /* length of the lease from the sending of the message on; 0: PEER_TIMEOUT */
     int64_t lease_ms;
-    int64_t ready;           /* the member's readiness, once its addresses have arrived; 0: none */
-    int64_t used;            /* the member's readiness that its last world used; 0: none */
+    int64_t stepped; /* the last generation in which a member has finished a step; 0: none */
+    int64_t ready;   /* the member's readiness, once its addresses have arrived; 0: none */
+    int64_t used;    /* the member's readiness that its last world used; 0: none */
     bool is_leave_confirmed; /* the member may leave: the coordinator has noted it */
     int stop;                /* the request to stop that a node got; 0: none */
     enum status st;          /* END */
+    int leader_id;           /* the node of the coordinator; -1: the node has lost it, too */
+    char control[MESSAGE_CONTROL_MAX]; /* ELSEWHERE: where that node listens */
     struct restart_counts counts;
     /* END: the reason; waiting: why the last generation ended */
     char text[MESSAGE_TEXT_MAX];
     char missing[MESSAGE_TEXT_MAX]; /* the nodes that are absent or not ready */
 };
 
+/* The view of one node, which the coordinator sends to nodes that are no members, and which they
+ * return (coordinator_yields). */
+struct message_view {
+    int node_id;
+    struct message_incarnation incarnation; /* the node's process */
+    bool is_coordinator;
+    struct message_incarnation coordinator; /* the coordinator of this node; zero: none */
+    int64_t generation;
+    bool is_running; /* the coordinator's generation runs */
+    bool has_past;   /* the coordinator knows worlds in which the job has trained */
+    int leader_id;   /* the node that it follows, or its own number; -1: it has lost it */
+    char control[MESSAGE_CONTROL_MAX]; /* where the node leader_id listens; "": unknown */
+};
+
 /* ---- JSON ---- */
 
 /* A parsed heartbeat, with the memory to which its pointers lead. */
 struct message_body {
+    struct succession *past; /* join.past leads here; NULL: it is not read */
     struct message_heartbeat heartbeat;
     struct message_join join;
     bool has_join;
@@ -142,8 +173,11 @@ void message_write_reply(struct text *out, const struct message_reply *reply);
 /* message_write_world_request — writes the request for the addresses of a generation. */
 void message_write_world_request(struct text *out, int node_id,
                                  struct message_incarnation incarnation, int64_t generation);
-/* message_write_world — writes the world of a generation: its secret, nodes and addresses. */
+/* message_write_world — writes the world of a generation: its secret, nodes and addresses, and its
+ * processes and where they listen, if another node may become the coordinator. */
 void message_write_world(struct text *out, const struct cluster_world *world);
+/* message_write_view — writes the view of a node. */
+void message_write_view(struct text *out, const struct message_view *view);
 
 /* Readers accept bytes of any content: ST_BAD_DATA with a reason; ST_RETRY: out of memory. */
 
@@ -158,9 +192,13 @@ enum status message_read_world_request(const char *bytes, size_t n, int *node_id
                                        int64_t *generation_out);
 /* message_read_world — reads a world of at most nodes_n nodes of workers_n ranks into
  * addresses[nodes_n × workers_n] and node_ids[nodes_n], to which out points. Refuses node ids that
- * do not ascend from 0 on, and a number of addresses that does not fit them. */
+ * do not ascend, and a number of addresses that does not fit them. The processes are read into
+ * past, to which out then points, and their addresses into controls[nodes_n]. */
 enum status message_read_world(const char *bytes, size_t n, int nodes_n, int workers_n,
                                struct cluster_address *addresses, int *node_ids,
+                               struct succession_world *past, char (*controls)[MESSAGE_CONTROL_MAX],
                                struct cluster_world *out);
+/* message_read_view — reads the view of a node. */
+enum status message_read_view(const char *bytes, size_t n, struct message_view *out);
 
 #endif

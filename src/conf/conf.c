@@ -375,6 +375,8 @@ void conf_drop(struct conf_value *value, enum conf_key key)
         secure_free(value->text);
     else
         free(value->text);
+    free(value->found);
+    free(value->revision);
 }
 
 enum status conf_set(struct conf *conf, enum conf_key key, const char *text,
@@ -652,7 +654,32 @@ int64_t conf_count(const struct conf *conf, enum conf_key key) { return conf->va
 
 double conf_f64(const struct conf *conf, enum conf_key key) { return conf->values[key].f64; }
 
-const char *conf_text(const struct conf *conf, enum conf_key key) { return conf->values[key].text; }
+const char *conf_text(const struct conf *conf, enum conf_key key)
+{
+    const struct conf_value *value = &conf->values[key];
+    return value->found != NULL ? value->found : value->text;
+}
+
+const char *conf_given(const struct conf *conf, enum conf_key key)
+{
+    return conf->values[key].text;
+}
+
+const char *conf_revision(const struct conf *conf, enum conf_key key)
+{
+    const char *revision = conf->values[key].revision;
+    return revision != NULL ? revision : "";
+}
+
+void conf_set_found(struct conf *conf, enum conf_key key, const char *path, const char *revision)
+{
+    struct conf_value *value = &conf->values[key];
+    char *found = memory_text(path), *commit = revision[0] != 0 ? memory_text(revision) : NULL;
+    free(value->found);
+    free(value->revision);
+    value->found = found;
+    value->revision = commit;
+}
 
 enum conf_origin conf_origin(const struct conf *conf, enum conf_key key)
 {

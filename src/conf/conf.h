@@ -85,9 +85,17 @@ int64_t conf_i64(const struct conf *conf, enum conf_key key);
 double conf_f64(const struct conf *conf, enum conf_key key);
 /* conf_count — returns the number that follows a choice: 12 in RECOMPUTE=block:12; 0: none. */
 int64_t conf_count(const struct conf *conf, enum conf_key key);
-/* conf_text — returns a text, the word of a choice, or a number as the user wrote it. Never NULL;
- * valid until conf_close. */
+/* conf_text — returns a text, the word of a choice, or a number as the user wrote it; after
+ * conf_set_found, the path. Never NULL; valid until conf_close or conf_set_found. */
 const char *conf_text(const struct conf *conf, enum conf_key key);
+/* conf_given — returns the text as the user wrote it, for messages and records. */
+const char *conf_given(const struct conf *conf, enum conf_key key);
+/* conf_revision — returns the commits of conf_set_found, as JSON; "": none. */
+const char *conf_revision(const struct conf *conf, enum conf_key key);
+/* conf_set_found — sets the path on this machine at which the value was found: from now on
+ * conf_text returns it. revision: the commits of repositories as a JSON object, or "". The printed
+ * settings keep the value that the user wrote. */
+void conf_set_found(struct conf *conf, enum conf_key key, const char *path, const char *revision);
 
 /* conf_origin — returns the kind of the source. */
 enum conf_origin conf_origin(const struct conf *conf, enum conf_key key);

@@ -12,8 +12,6 @@
 #define CONF_TASK_LIST(X) X(TASK, LM, "lm") X(TASK, QA, "qa") X(TASK, CHAT, "chat")
 #define CONF_LOSS_ON_LIST(X) \
     X(LOSS_ON, ASSISTANT, "assistant") X(LOSS_ON, LAST, "last") X(LOSS_ON, ALL, "all")
-#define CONF_LORA_TARGETS_LIST(X) \
-    X(LORA_TARGETS, ALL, "all") X(LORA_TARGETS, ATTENTION, "attention") X(LORA_TARGETS, MLP, "mlp")
 #define CONF_ACTIVATION_LIST(X) \
     X(ACTIVATION, MODEL, "model") X(ACTIVATION, GELU, "gelu") X(ACTIVATION, RELU2, "relu2")
 #define CONF_POSITIONS_LIST(X) \

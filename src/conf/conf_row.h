@@ -74,7 +74,9 @@ extern const struct conf_pair conf_rules_pairs[];
 extern const int conf_rules_pairs_n;
 
 struct conf_value {
-    char *text; /* owned; as the user wrote it, a BOOL as 1 or 0 */
+    char *text;     /* owned; as the user wrote it, a BOOL as 1 or 0 */
+    char *found;    /* owned; the path at which the value was found (conf_set_found); NULL: none */
+    char *revision; /* owned; commits of its repositories; NULL: none */
     int64_t i64;
     int64_t count; /* number that follows the word of a choice; 0: none */
     double f64;

@@ -210,9 +210,10 @@ enum status conf_rules_check(const struct conf *conf)
             return fail_pair(conf, CONF_MIN_NODES, "is over", CONF_N_NODES,
                              "a job has at most N_NODES nodes");
         if (conf_i64(conf, CONF_N_GPU_EACH_NODE) % mesh_size(conf) != 0)
-            return fail_pair(conf, CONF_ON_LOSS, "needs whole groups of workers on each node, not",
-                             CONF_N_GPU_EACH_NODE,
-                             "a lost node would leave parts of groups: set a multiple of TP x CP");
+            return fail_pair(
+                conf, CONF_ON_LOSS, "needs whole groups of workers on each node, not",
+                CONF_N_GPU_EACH_NODE,
+                "a lost node would leave parts of groups: set a multiple of TP x CP x PP");
     }
     /* A step must not be skipped if its compressed gradient passes an error to the next step. With
      * LOCAL_STEPS outer gradients are compressed, and no outer step is skipped. */

@@ -26,7 +26,7 @@ static const char *const origin_names[] = {"default", "scheduler", "environment"
  * "none" is no secret and is shown. */
 static const char *shown_text(const struct conf *conf, int key)
 {
-    const char *text = conf_text(conf, (enum conf_key)key);
+    const char *text = conf_given(conf, (enum conf_key)key);
     bool is_hidden =
         conf_rows[key].kind == CONF_KIND_SECRET && text[0] != 0 && strcmp(text, "none") != 0;
     return is_hidden ? "(set, not shown)" : text;
@@ -130,7 +130,7 @@ void conf_write_settings(const struct conf *conf, struct text *out)
             conf_rows[key].kind == CONF_KIND_SECRET)
             continue;
         json_quote(quoted, sizeof quoted,
-                   text_mask(masked, sizeof masked, conf_text(conf, (enum conf_key)key)));
+                   text_mask(masked, sizeof masked, conf_given(conf, (enum conf_key)key)));
         text_add(out, "%s{\"name\":\"%s\",\"value\":%s,\"source\":\"%s\"}", comma,
                  conf_rows[key].name, quoted, conf_source(conf, (enum conf_key)key));
         comma = ",";
@@ -145,8 +145,8 @@ void conf_write_value(const struct conf *conf, enum conf_key key, struct text *o
         text_add(out, "%s", text_f64(conf_f64(conf, key)).text);
         return;
     }
-    const bool fits = json_quote(quoted, sizeof quoted, conf_text(conf, key));
-    ASSERTF(fits, "%s has %zu bytes", conf_rows[key].name, strlen(conf_text(conf, key)));
+    const bool fits = json_quote(quoted, sizeof quoted, conf_given(conf, key));
+    ASSERTF(fits, "%s has %zu bytes", conf_rows[key].name, strlen(conf_given(conf, key)));
     text_add(out, "%s", quoted);
 }
 

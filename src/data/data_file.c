@@ -16,11 +16,11 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "data/fetch.h"
 #include "data/megatron.h"
 #include "data/shard.h"
 #include "data/sniff.h"
 #include "data/stream.h"
+#include "remote/remote.h"
 
 #define DATA_FILE_DEPTH_MAX 64
 
@@ -424,21 +424,25 @@ static enum status look_inside_all(struct data_file_list *list)
     return ST_OK;
 }
 
-/* Finds a file, the files of a folder or a glob, or an address. */
+/* Finds a file or the files of a folder or a glob, which are downloaded first if the name is
+ * remote. */
 static enum status find_files(const char *data, const struct data_file_config *config,
                               struct data_file_list *list)
 {
     struct stat info;
-    const bool is_there = stat(data, &info) == 0;
+    bool is_there = stat(data, &info) == 0;
+    char local[FILE_PATH_MAX], revision[REMOTE_REVISION_MAX];
     if (!is_there && strstr(data, "://") != NULL) {
-        char path[FILE_PATH_MAX];
-        const struct fetch_config fetch = {.cache_dir = config->cache_dir,
-                                           .allows_local = config->allows_local_urls,
-                                           .progress = config->progress,
-                                           .progress_arg = config->progress_arg};
-        TRY(fetch_file(&fetch, data, path));
-        TRY(add_named(list, path));
-    } else if (!is_there && errno == ENOENT && strpbrk(data, "*?[") != NULL) {
+        const struct remote_config remote = {.setting = "DATA",
+                                             .cache_dir = config->cache_dir,
+                                             .allows_local = config->allows_local_urls,
+                                             .progress = config->progress,
+                                             .progress_arg = config->progress_arg};
+        TRY(remote_fetch(&remote, REMOTE_KIND_DATA, data, local, revision));
+        data = local;
+        is_there = stat(data, &info) == 0;
+    }
+    if (!is_there && errno == ENOENT && strpbrk(data, "*?[") != NULL) {
         enum status st = ST_OK;
         glob_t found = {0};
         const int result = glob(data, GLOB_NOSORT | GLOB_ERR, NULL, &found);
@@ -517,9 +521,10 @@ static bool is_here(const char *data)
 {
     struct stat info;
     glob_t found = {0};
-    if (stat(data, &info) == 0 || (errno != ENOENT && errno != ENOTDIR) ||
-        strstr(data, "://") != NULL)
+    if (stat(data, &info) == 0 || (errno != ENOENT && errno != ENOTDIR))
         return true;
+    if (strstr(data, "://") != NULL)
+        return !remote_is_name(data); /* data_file_find refuses other schemes */
     const int result =
         strpbrk(data, "*?[") != NULL ? glob(data, GLOB_NOSORT, NULL, &found) : GLOB_NOMATCH;
     globfree(&found);

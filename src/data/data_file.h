@@ -5,7 +5,8 @@
  *   - a folder: regular files in it and below. Hidden names are skipped; links to files are
  *     followed, links to folders are not;
  *   - a glob, whose matches count as if they were in one folder;
- *   - an http(s) address (fetch.h).
+ *   - a remote name (remote/remote.h): an http(s) address, or hf:// or s3:// with a file, a folder
+ *     or a glob.
  *
  * Within each the order is the order of the bytes of the paths. A file that one folder or glob
  * reaches by several names counts once. It must not know tokens. */
@@ -55,8 +56,9 @@ struct data_file_list {
  * ST_NO_INPUT: missing, not readable, not a regular file, nothing found; ST_BAD_DATA: empty, or of
  * a format that is not read. */
 enum status data_file_find(const struct data_file_config *config, struct data_file_list *out);
-/* data_file_is_here — returns true if all files of `data` are on this machine. Addresses count as
- * present, and files that cannot be read too. */
+/* data_file_is_here — returns true if all files of `data` are on this machine. Files that cannot be
+ * read count as present; remote names do not, also if their files are in the cache: node 0 fetches
+ * them for all nodes. */
 bool data_file_is_here(const char *data);
 void data_file_free(struct data_file_list *list); /* accepts a zeroed list; may be called twice */
 int64_t data_file_bytes(const struct data_file *file); /* with its pair */

@@ -3,9 +3,12 @@
 #include "dev/dev.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/memory.h"
 #include "base/assert.h"
+#include "base/clock.h"
+#include "base/text.h"
 
 /* Every device, stream and event begins with its head; these are the only casts. */
 static const struct dev_ops *ops_of(const struct dev *dev)
@@ -27,6 +30,21 @@ void dev_close(struct dev *dev)
 }
 
 void dev_info(const struct dev *dev, struct dev_info *out) { ops_of(dev)->info(dev, out); }
+
+const char *dev_text_place(const struct dev *dev, char *out, size_t cap)
+{
+    struct dev_info info;
+    char number[40] = "";
+    dev_info(dev, &info);
+    out[0] = 0;
+    if (!dev_is_discrete(dev))
+        return out;
+    for (size_t i = 0; i < sizeof info.uuid; i++) /* groups of 4, 2, 2, 2 and 6 bytes */
+        text_format(number + strlen(number), sizeof number - strlen(number), "%s%02x",
+                    i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", (unsigned char)info.uuid[i]);
+    text_format(out, cap, "GPU-%s%s%s", number, info.bus[0] ? " at " : "", info.bus);
+    return out;
+}
 
 const struct op_table *dev_op(const struct dev *dev)
 {
@@ -133,6 +151,12 @@ enum status dev_pin(struct dev *dev, size_t bytes, void **out)
                        bytes);
 }
 
+enum status dev_pin_mapping(struct dev *dev, void *data, size_t bytes)
+{
+    ASSERT(dev_is_discrete(dev) && data != NULL && bytes > 0);
+    return async_of(dev)->pin_mapping(dev, data, bytes);
+}
+
 void dev_unpin(struct dev *dev, void *data)
 {
     if (!data)
@@ -223,4 +247,53 @@ enum status dev_times_step(struct stream *s)
 {
     const struct dev_async_ops *async = async_of_stream(s);
     return async ? async->times_step(s) : ST_OK;
+}
+
+/* ---- the time that a stream's own work needs ---- */
+
+static struct stream_head *head_of(struct stream *s)
+{
+    ASSERT(s != NULL);
+    return (struct stream_head *)(void *)s;
+}
+
+/* set_busy — Changes the state of the measurement, which marks the begin or the end of a span. */
+static enum status set_busy(struct stream *s, int state)
+{
+    struct stream_head *head = head_of(s);
+    const struct dev_async_ops *async = async_of(head->dev);
+    const bool is_begin = state == DEV_BUSY_ON, is_end = !is_begin && head->busy == DEV_BUSY_ON;
+    head->busy = state;
+    if (!is_begin && !is_end)
+        return ST_OK;
+    if (async)
+        return async->busy_mark(s, is_begin);
+    const int64_t now_ns = clock_ns();
+    head->busy_ms += is_end ? (double)(now_ns - head->busy_since_ns) * 1e-6 : 0;
+    head->busy_since_ns = now_ns;
+    return ST_OK;
+}
+
+enum status dev_busy_begin(struct stream *s) { return set_busy(s, DEV_BUSY_ON); }
+enum status dev_busy_end(struct stream *s) { return set_busy(s, DEV_BUSY_OFF); }
+
+enum status dev_busy_pause(struct stream *s)
+{
+    return head_of(s)->busy == DEV_BUSY_ON ? set_busy(s, DEV_BUSY_PAUSED) : ST_OK;
+}
+
+enum status dev_busy_resume(struct stream *s)
+{
+    return head_of(s)->busy == DEV_BUSY_PAUSED ? set_busy(s, DEV_BUSY_ON) : ST_OK;
+}
+
+enum status dev_busy_ms(struct stream *s, double *out)
+{
+    struct stream_head *head = head_of(s);
+    const struct dev_async_ops *async = async_of(head->dev);
+    if (async)
+        return async->busy_ms(s, out);
+    *out = head->busy_ms;
+    head->busy_ms = 0;
+    return ST_OK;
 }

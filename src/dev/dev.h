@@ -73,6 +73,7 @@ struct dev_async_ops {
     enum status (*make_current)(struct dev *dev);
     bool (*holds)(const struct dev *dev, const void *data);
     enum status (*pin)(struct dev *dev, size_t bytes, void **out);
+    enum status (*pin_mapping)(struct dev *dev, void *data, size_t bytes);
     void (*unpin)(struct dev *dev, void *data);
     void *(*stream_handle)(struct stream *s);
     enum status (*stream_query)(struct stream *s, bool *out);
@@ -90,6 +91,8 @@ struct dev_async_ops {
     enum status (*read_async)(struct stream *s, void *pinned, const void *src, size_t bytes);
     enum status (*times_begin)(struct stream *s);
     enum status (*times_step)(struct stream *s);
+    enum status (*busy_mark)(struct stream *s, bool is_begin);
+    enum status (*busy_ms)(struct stream *s, double *out);
 };
 
 /* The first member of each struct dev, stream and dev_event. */
@@ -100,6 +103,10 @@ struct dev_head {
 };
 struct stream_head {
     struct dev *dev;
+    /* dev_busy_begin. since_ns and ms: on a host device */
+    enum { DEV_BUSY_OFF, DEV_BUSY_ON, DEV_BUSY_PAUSED } busy;
+    int64_t busy_since_ns;
+    double busy_ms;
 };
 struct dev_event_head {
     struct dev *dev;
@@ -120,6 +127,10 @@ enum status dev_cpu_bf16(struct dev *dev);
 void dev_close(struct dev *dev); /* accepts NULL; close its streams first, free events and memory */
 /* dev_info — describes the device and its memory. */
 void dev_info(const struct dev *dev, struct dev_info *out);
+/* dev_text_place — writes the device's number and address, "GPU-… at 0000:3b:00.0"; "" for a CPU.
+ * Returns out. */
+#define DEV_PLACE_TEXT 80 /* room for it */
+const char *dev_text_place(const struct dev *dev, char *out, size_t cap);
 /* dev_op — returns the operations of the device; valid until dev_close. */
 const struct op_table *dev_op(const struct dev *dev);
 
@@ -184,7 +195,11 @@ void dev_disown(struct dev *dev, void *data);
 /* dev_pin — allocates page-locked host memory; copies reach it without a bounce buffer
  * (cudaHostAlloc). */
 enum status dev_pin(struct dev *dev, size_t bytes, void **out);
-/* dev_unpin — frees memory of dev_pin, after all copies from or to it. Accepts NULL. */
+/* dev_pin_mapping — page-locks host memory that the caller has mapped; from then on it counts as
+ * memory of dev_pin (cudaHostRegister). Blocks. For discrete devices only. */
+enum status dev_pin_mapping(struct dev *dev, void *data, size_t bytes);
+/* dev_unpin — frees memory of dev_pin, after all copies from or to it. Memory of dev_pin_mapping
+ * stays mapped. Accepts NULL. */
 void dev_unpin(struct dev *dev, void *data);
 
 /* dev_stream_query — sets *out to true if all work of s is done, else to false. Does not wait for
@@ -256,5 +271,22 @@ enum status dev_times_begin(struct stream *s);
 /* dev_times_step — ends a step: times are logged per step. Blocks until the work of s is done, if
  * times are measured. */
 enum status dev_times_step(struct stream *s);
+
+/* ---- the time that a stream's own work needs ----
+ * It is measured between dev_busy_begin and dev_busy_end, without the waits for other ranks, which
+ * dev_busy_pause and dev_busy_resume enclose: on a discrete device by events in the stream, so that
+ * the host never waits, else by the host's clock. */
+
+/* dev_busy_begin — measures the work that is submitted to s from now on. */
+enum status dev_busy_begin(struct stream *s);
+/* dev_busy_end — ends the measurement of dev_busy_begin. */
+enum status dev_busy_end(struct stream *s);
+/* dev_busy_pause — leaves out the time until dev_busy_resume. Call it before a wait. No effect if
+ * nothing is measured; so has dev_busy_resume. */
+enum status dev_busy_pause(struct stream *s);
+enum status dev_busy_resume(struct stream *s);
+/* dev_busy_ms — returns the milliseconds that were measured since the last call. Does not wait:
+ * work that is not done yet counts in a later call. */
+enum status dev_busy_ms(struct stream *s, double *out);
 
 #endif

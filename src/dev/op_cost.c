@@ -262,6 +262,12 @@ static struct op_cost cost_sumsq(const struct sumsq *a)
     return cost_of_sum(a->out, a->x, a->n, a->accumulate);
 }
 
+static struct op_cost cost_checksum(const struct checksum *a)
+{
+    const int64_t sums = CHECKSUM_N * (int64_t)sizeof *a->out;
+    return (struct op_cost){.bytes_read = bytes_of(a->x, a->n) + sums, .bytes_written = sums};
+}
+
 static struct op_cost cost_grad_scale(const struct grad_scale *a)
 {
     return (struct op_cost){.bytes_read = bytes_of(a->squares, a->squares_n) + bytes_of(a->loss, 1),

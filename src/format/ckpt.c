@@ -96,6 +96,36 @@ static enum status check_bytes(const char *path, const struct manifest_file *fil
                 path, file->name, bytes, file->bytes);
 }
 
+enum status ckpt_verify_file(int fd, const char *path, const struct manifest_file *file,
+                             ckpt_go_on *go_on, void *arg)
+{
+    XXH3_state_t *hash = file_hash_new();
+    char *chunk = memory_resize(NULL, 1, CHUNK_BYTES);
+    enum status st = ST_OK;
+    posix_fadvise(fd, 0, AHEAD_BYTES, POSIX_FADV_WILLNEED);
+    for (int64_t at = 0; st == ST_OK && at < file->bytes;) {
+        const int64_t left = file->bytes - at;
+        const size_t want = left < CHUNK_BYTES ? (size_t)left : CHUNK_BYTES;
+        size_t got = 0;
+        /* the disk works while this chunk is hashed */
+        posix_fadvise(fd, at + AHEAD_BYTES, CHUNK_BYTES, POSIX_FADV_WILLNEED);
+        st = ckpt_read_chunk(fd, path, file->name, chunk, want, at, &got);
+        if (st == ST_OK && got < want)
+            st = FAIL(ST_BAD_DATA, "%s/%s was cut short while it was read", path, file->name);
+        if (st != ST_OK)
+            break;
+        XXH3_64bits_update(hash, chunk, got);
+        at += (int64_t)got;
+        if (!go_on(arg, (int64_t)got))
+            st = FAIL(ST_RETRY, "the verification of %s/%s was stopped", path, file->name);
+    }
+    if (st == ST_OK)
+        st = ckpt_check_sum(path, file, XXH3_64bits_digest(hash));
+    XXH3_freeState(hash);
+    free(chunk);
+    return st;
+}
+
 /* One file being verified. Large files have their own threads, which keeps disk and cores busy. */
 struct check {
     const char *path;
@@ -108,35 +138,18 @@ struct check {
     struct status_saved why;
 };
 
+static bool beat(void *arg, int64_t bytes)
+{
+    const struct heartbeat *heartbeat = ((const struct check *)arg)->heartbeat;
+    if (heartbeat && heartbeat->fn)
+        heartbeat->fn(heartbeat->arg, bytes);
+    return true;
+}
+
 static void *check_main(void *arg)
 {
     struct check *c = arg;
-    /* Reads every byte and keeps none. */
-    XXH3_state_t *hash = file_hash_new();
-    char *chunk = memory_resize(NULL, 1, CHUNK_BYTES);
-    enum status st = ST_OK;
-    posix_fadvise(c->fd, 0, AHEAD_BYTES, POSIX_FADV_WILLNEED);
-    for (int64_t at = 0; st == ST_OK && at < c->file->bytes;) {
-        size_t want =
-                   c->file->bytes - at < CHUNK_BYTES ? (size_t)(c->file->bytes - at) : CHUNK_BYTES,
-               got = 0;
-        /* the disk works while this chunk is hashed */
-        posix_fadvise(c->fd, at + AHEAD_BYTES, CHUNK_BYTES, POSIX_FADV_WILLNEED);
-        st = ckpt_read_chunk(c->fd, c->path, c->file->name, chunk, want, at, &got);
-        if (st == ST_OK && got < want)
-            st = FAIL(ST_BAD_DATA, "%s/%s was cut short while it was read", c->path, c->file->name);
-        if (st != ST_OK)
-            break;
-        XXH3_64bits_update(hash, chunk, got);
-        at += (int64_t)got;
-        if (c->heartbeat && c->heartbeat->fn)
-            c->heartbeat->fn(c->heartbeat->arg, (int64_t)got);
-    }
-    if (st == ST_OK)
-        st = ckpt_check_sum(c->path, c->file, XXH3_64bits_digest(hash));
-    XXH3_freeState(hash);
-    free(chunk);
-    c->st = st;
+    c->st = ckpt_verify_file(c->fd, c->path, c->file, beat, c);
     status_save(&c->why);
     return NULL;
 }

@@ -24,6 +24,7 @@
 #include "format/safetensors.h"
 
 #define CKPT_HISTORY_MAX 8192
+#define CKPT_COMMITS_MAX 2048
 
 /* The state besides tensors that a run needs to resume bit for bit. */
 struct ckpt_meta {
@@ -45,7 +46,10 @@ struct ckpt_meta {
     /* JSON objects; read back without white space. */
     char model_json[1024];    /* the model's dimensions, which must agree */
     char settings_json[2048]; /* settings that shape the losses; a difference is a warning */
-    char version[64];         /* version of the program that wrote the checkpoint */
+    /* commits by names of the Hugging Face hub, such as {"hf://org/name@main":"0123…"}, which a
+     * resumed run uses again; "": none */
+    char commits_json[CKPT_COMMITS_MAX];
+    char version[64]; /* version of the program that wrote the checkpoint */
 };
 
 /* One array of the state, in the file "<name>.safetensors". */

@@ -18,8 +18,7 @@
 #define TEMP_PREFIX ".tmp-"
 #define OLD_SUFFIX "-old"
 
-/* step_of — reads the number in a name that this program writes: "step-7" is not one. */
-static bool step_of(const char *name, int64_t *out)
+bool ckpt_dir_step_of(const char *name, int64_t *out)
 {
     char again[64];
     if (!text_starts(name, STEP_PREFIX) ||
@@ -79,7 +78,7 @@ enum status ckpt_dir_list(const char *dir, struct ckpt_dir_steps *out)
                     "cannot list checkpoint folder %s: %s; give this user permission to read it",
                     dir, strerror(errno));
     for (struct dirent *entry; st == ST_OK && (entry = ckpt_dir_next(listing, dir, &st)) != NULL;)
-        if (step_of(entry->d_name, &step)) {
+        if (ckpt_dir_step_of(entry->d_name, &step)) {
             if (steps.steps_n == cap) {
                 cap = cap > 0 ? cap * 2 : 64;
                 steps.step = memory_resize(steps.step, (size_t)cap, sizeof *steps.step);

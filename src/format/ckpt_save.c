@@ -42,7 +42,8 @@ static bool is_same_run(const struct ckpt_meta *a, const struct ckpt_meta *b)
            a->schedule_samples == b->schedule_samples &&
            strcmp(a->spike_history, b->spike_history) == 0 &&
            strcmp(a->model_json, b->model_json) == 0 &&
-           strcmp(a->settings_json, b->settings_json) == 0;
+           strcmp(a->settings_json, b->settings_json) == 0 &&
+           strcmp(a->commits_json, b->commits_json) == 0;
 }
 
 /* find_existing — finds out whether the checkpoint exists already and is valid. A file or link of
@@ -180,39 +181,51 @@ static void remove_old(const char *dir, int keep, int64_t saved_step)
     free(steps.step);
 }
 
-enum status ckpt_save(struct ckpt_lock *lock, const struct ckpt_meta *meta,
-                      const struct ckpt_array *array, int arrays_n, int keep,
-                      const struct heartbeat *heartbeat, char *path_out, size_t path_cap)
+/* save_job — does ckpt_save for a job whose arrays and folder are set. */
+static enum status save_job(struct job *job, struct ckpt_lock *lock, const struct ckpt_meta *meta,
+                            int keep)
 {
-    struct job job = {
-        .dir = lock->dir, .array = array, .arrays_n = arrays_n, .heartbeat = heartbeat};
     bool is_done;
-    ASSERTF(job.arrays_n >= 1 && job.arrays_n <= MANIFEST_FILES_MAX, "arrays %d", job.arrays_n);
+    ASSERTF(job->arrays_n >= 1 && job->arrays_n <= MANIFEST_FILES_MAX, "arrays %d", job->arrays_n);
     ASSERTF(meta->step >= 0, "step %" PRId64, meta->step);
-    job.manifest.meta = *meta;
-    TRY(manifest_normalize(&job.manifest.meta));
-    TRY(ckpt_dir_step_path(job.target, sizeof(job.target), job.dir, meta->step));
-    TRY(ckpt_dir_temp_path(job.temp, sizeof(job.temp), job.dir, meta->step, false));
-    TRY(ckpt_dir_temp_path(job.old, sizeof(job.old), job.dir, meta->step, true));
+    job->manifest.meta = *meta;
+    TRY(manifest_normalize(&job->manifest.meta));
+    TRY(ckpt_dir_step_path(job->target, sizeof(job->target), job->dir, meta->step));
+    TRY(ckpt_dir_temp_path(job->temp, sizeof(job->temp), job->dir, meta->step, false));
+    TRY(ckpt_dir_temp_path(job->old, sizeof(job->old), job->dir, meta->step, true));
     TRY(ckpt_lock_renew(lock));
-    ckpt_dir_clean(job.dir);
-    TRY(find_existing(&job, &is_done));
+    ckpt_dir_clean(job->dir);
+    TRY(find_existing(job, &is_done));
     if (!is_done) {
-        int64_t need_bytes = SLACK_BYTES, free_bytes = file_space_bytes(job.dir);
-        for (int i = 0; i < job.arrays_n; i++) {
+        int64_t need_bytes = SLACK_BYTES, free_bytes = file_space_bytes(job->dir);
+        for (int i = 0; i < job->arrays_n; i++) {
             int64_t bytes;
-            TRY(safetensors_bytes(job.array[i].source, job.array[i].sources_n, METADATA, &bytes));
+            TRY(safetensors_bytes(job->array[i].source, job->array[i].sources_n, METADATA, &bytes));
             need_bytes += bytes;
         }
         if (free_bytes >= 0 && free_bytes < need_bytes)
             return FAIL(ST_STORE,
                         "no space for checkpoint %s: it needs %" PRId64 " bytes, %" PRId64
                         " are free; free some, or lower CHECKPOINT_KEEP",
-                        job.target, need_bytes, free_bytes);
-        TRY(write_new(&job));
+                        job->target, need_bytes, free_bytes);
+        TRY(write_new(job));
     }
-    remove_old(job.dir, keep, meta->step);
-    if (!text_copy(path_out, path_cap, job.target))
-        return FAIL(ST_BAD_SETTING, "path %s is longer than %zu bytes", job.target, path_cap - 1);
+    remove_old(job->dir, keep, meta->step);
     return ST_OK;
+}
+
+enum status ckpt_save(struct ckpt_lock *lock, const struct ckpt_meta *meta,
+                      const struct ckpt_array *array, int arrays_n, int keep,
+                      const struct heartbeat *heartbeat, char *path_out, size_t path_cap)
+{
+    struct job *job = malloc(sizeof *job);
+    if (job == NULL)
+        return FAIL(ST_RETRY, "out of memory: %zu bytes to save a checkpoint", sizeof *job);
+    *job = (struct job){
+        .dir = lock->dir, .array = array, .arrays_n = arrays_n, .heartbeat = heartbeat};
+    enum status st = save_job(job, lock, meta, keep);
+    if (st == ST_OK && !text_copy(path_out, path_cap, job->target))
+        st = FAIL(ST_BAD_SETTING, "path %s is longer than %zu bytes", job->target, path_cap - 1);
+    free(job);
+    return st;
 }

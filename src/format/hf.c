@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <xxhash.h>
+
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -377,6 +379,34 @@ void hf_release(const struct hf_model *hf, const struct safetensors_entry *entry
         if (entry >= tensors->entry && entry < tensors->entry + tensors->entries_n)
             file_map_release(&hf->file[i].map, entry->data, entry->bytes);
     }
+}
+
+enum status hf_weights_sum(const char *dir, uint64_t *out)
+{
+    char path[FILE_PATH_MAX], *bytes = NULL;
+    struct hf_index index;
+    size_t n = 0;
+    TRY(file_join(path, sizeof(path), dir, WEIGHTS));
+    if (file_exists(path))
+        return file_sum(path, out);
+    TRY(file_join(path, sizeof(path), dir, INDEX));
+    *out = 0;
+    if (!file_exists(path))
+        return ST_OK; /* the open names the missing file */
+    TRY(file_read(path, INDEX_BYTES_MAX, &bytes, &n));
+    enum status st = hf_index_parse(bytes, n, path, &index);
+    uint64_t sums[2] = {file_sum_ends((const uint8_t *)bytes, n), 0};
+    free(bytes);
+    TRY(st);
+    for (int i = 0; st == ST_OK && i < index.files_n; i++) {
+        st = file_join(path, sizeof(path), dir, index.file[i]);
+        if (st == ST_OK && file_exists(path))
+            st = file_sum(path, &sums[1]);
+        sums[0] = XXH3_64bits(sums, sizeof(sums));
+    }
+    hf_index_free(&index);
+    *out = sums[0];
+    return st;
 }
 
 bool hf_has(const struct hf_model *hf, const char *name) { return find_weight(hf, name) != NULL; }

@@ -66,6 +66,10 @@ struct hf_model;
  * embedding. */
 enum status hf_open(const char *dir, const struct hf_config *config, struct hf_model **out);
 void hf_close(struct hf_model *hf); /* accepts NULL */
+/* hf_weights_sum — returns a checksum of the files of weights, and of the index if there is one.
+ * Of a file over 1 MiB only the ends are read (file_sum_ends). The same tensors divided among other
+ * files have another sum. 0: the folder has no weights. */
+enum status hf_weights_sum(const char *dir, uint64_t *out);
 /* hf_tensor — finds a tensor by our name; ST_BAD_DATA with file, name, expected and actual
  * shape. */
 enum status hf_tensor(const struct hf_model *hf, const char *name, int dims_n, const int64_t *dim,

@@ -15,7 +15,7 @@
  *     conversations: "trained":63, the tokens of each step that counted in the loss.
  *   {"generation":2,"provenance":{"version":…,"model":…,"settings":…,"layout":…,"devices":[…]},…}
  *     the inputs that decide the results of this generation, besides the data. With "exact":true
- *     two such generations come to the same weights.
+ *     two such generations come to the same weights. "commits": as in ckpt.h.
  *   {"generation":2,"checkpoint":150,"weights":"01ef…","state":"23ab…","xxh3_64":"…"}
  *     the checkpoint of step 150: XXH3-64 of its parameters' file, and of all files' checksums.
  *

@@ -45,6 +45,9 @@ enum status manifest_normalize(struct ckpt_meta *meta)
     TRY(normalize_json("the checkpoint's model", meta->model_json, sizeof(meta->model_json)));
     TRY(normalize_json("the checkpoint's settings", meta->settings_json,
                        sizeof(meta->settings_json)));
+    if (meta->commits_json[0] != 0)
+        TRY(normalize_json("the checkpoint's commits", meta->commits_json,
+                           sizeof(meta->commits_json)));
     return ST_OK;
 }
 
@@ -74,8 +77,11 @@ enum status manifest_write(const struct manifest *m, struct text *out)
         text_add(out, "  \"skipped\": %" PRId64 ",\n", m->meta.skipped);
     if (m->meta.spike_history[0] != 0)
         text_add(out, "  \"spike_history\": \"%s\",\n", m->meta.spike_history);
-    text_add(out, "  \"model\": %s,\n  \"settings\": %s,\n  \"files\": [\n", m->meta.model_json,
+    text_add(out, "  \"model\": %s,\n  \"settings\": %s,\n", m->meta.model_json,
              m->meta.settings_json);
+    if (m->meta.commits_json[0] != 0)
+        text_add(out, "  \"commits\": %s,\n", m->meta.commits_json);
+    text_add(out, "  \"files\": [\n");
     for (int i = 0; i < m->files_n; i++)
         text_add(out,
                  "    {\"name\": \"%s\", \"bytes\": %" PRId64 ", \"xxh3_64\": \"%016" PRIx64
@@ -144,6 +150,8 @@ static enum status read_meta(const cJSON *root, struct ckpt_meta *out)
     }
     TRY(get_object_text(root, "model", out->model_json, sizeof(out->model_json)));
     TRY(get_object_text(root, "settings", out->settings_json, sizeof(out->settings_json)));
+    if (cJSON_HasObjectItem(root, "commits"))
+        TRY(get_object_text(root, "commits", out->commits_json, sizeof(out->commits_json)));
     return ST_OK;
 }
 

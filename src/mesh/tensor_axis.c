@@ -20,11 +20,13 @@ static enum status check_parts(const struct tensor_axis *a, const char *call, in
                 (long long)elems, (long long)ranks, PART_ALIGN);
 }
 
-/* count_blocked — counts a call that blocked this thread since start_ns. */
-static enum status count_blocked(struct tensor_axis *a, int64_t start_ns, enum status st)
+/* end_blocked — counts a call that blocked this thread since start_ns. */
+static enum status end_blocked(struct tensor_axis *a, struct stream *s, int64_t start_ns,
+                               enum status st)
 {
     a->blocked_ms += (double)(clock_ns() - start_ns) * 1e-6;
-    return st;
+    TRY(st);
+    return dev_busy_resume(s);
 }
 
 double tensor_axis_blocked_ms(struct tensor_axis *a)
@@ -42,9 +44,10 @@ static enum status gather(void *arg, struct stream *s, struct tensor own, struct
     struct comm_ticket ticket;
     int64_t start_ns = clock_ns();
     TRY(check_parts(a, "gather", elems));
+    TRY(dev_busy_pause(s));
     TRY(comm_wait_stream(comm, s));
     if (!comm_stays_on_device(comm))
-        return count_blocked(a, start_ns, comm_all_gather(comm, *all, own, elems));
+        return end_blocked(a, s, start_ns, comm_all_gather(comm, *all, own, elems));
     TRY(comm_all_gather_begin(comm, *all, own, elems, &ticket));
     return comm_wait_on(comm, ticket, s);
 }
@@ -68,11 +71,13 @@ static enum status scatter_sum(void *arg, struct stream *s, struct tensor own, s
     struct comm_ticket ticket;
     int64_t start_ns = clock_ns();
     TRY(check_parts(a, "scatter_sum", elems));
+    TRY(dev_busy_pause(s));
     TRY(comm_wait_stream(comm, s));
     if (a->all.tree)
-        return count_blocked(a, start_ns, sum_in_tree(&a->all, in, elems, (struct tensor){0}, own));
+        return end_blocked(a, s, start_ns,
+                           sum_in_tree(&a->all, in, elems, (struct tensor){0}, own));
     if (!comm_stays_on_device(comm))
-        return count_blocked(a, start_ns, comm_reduce_scatter(comm, own, in, elems));
+        return end_blocked(a, s, start_ns, comm_reduce_scatter(comm, own, in, elems));
     TRY(comm_reduce_scatter_begin(comm, own, in, elems, &ticket));
     return comm_wait_on(comm, ticket, s);
 }
@@ -87,11 +92,12 @@ static enum status sum(void *arg, struct stream *s, struct tensor x, int64_t ele
     const struct tensor_axis_group *g = is_all ? &a->all : &a->keys;
     struct comm_ticket ticket;
     int64_t start_ns = clock_ns();
+    TRY(dev_busy_pause(s));
     TRY(comm_wait_stream(g->comm, s));
     if (g->tree)
-        return count_blocked(arg, start_ns, sum_in_tree(g, x, elems, x, (struct tensor){0}));
+        return end_blocked(arg, s, start_ns, sum_in_tree(g, x, elems, x, (struct tensor){0}));
     if (!comm_stays_on_device(g->comm))
-        return count_blocked(arg, start_ns, comm_all_reduce(g->comm, x, x, elems));
+        return end_blocked(arg, s, start_ns, comm_all_reduce(g->comm, x, x, elems));
     TRY(comm_all_reduce_begin(g->comm, x, x, elems, &ticket));
     return comm_wait_on(g->comm, ticket, s);
 }

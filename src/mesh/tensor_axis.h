@@ -31,8 +31,8 @@ struct tensor_axis {
 
 /* tensor_axis_open — opens the axis. Collective among the ranks of comm, the tensor group of a
  * rank's dims (model_shard_dims); comm NULL: one rank, model_axis_self. is_fixed: sums have the
- * same bits wherever the ranks are; they lie in host memory then, and are fp32. Fails as comm_split
- * does. ST_RETRY: out of memory for the sums. */
+ * same bits wherever the ranks are; if a tree is needed for that, they lie in host memory and are
+ * fp32. Fails as comm_split does. ST_RETRY: out of memory for the sums. */
 enum status tensor_axis_open(struct comm *comm, const struct model_dims *dims, bool is_fixed,
                              struct tensor_axis *out);
 /* tensor_axis_of_context — opens the same calls among the ranks that share samples, without key

@@ -207,6 +207,139 @@ static enum status check_gpt2(const struct model_dims *dims)
     return ST_OK;
 }
 
+/* ---- targets of an adapter ---- */
+
+/* The matrices that may have an adapter, in the order of a block, and their words. */
+static const struct {
+    const char *word;
+    enum transformer_param param;
+} target_words[] = {{"qkv", TRANSFORMER_PARAM_QKV}, {"q", TRANSFORMER_PARAM_Q},
+                    {"k", TRANSFORMER_PARAM_K},     {"v", TRANSFORMER_PARAM_V},
+                    {"o", TRANSFORMER_PARAM_ATT},   {"gate", TRANSFORMER_PARAM_GATE},
+                    {"up", TRANSFORMER_PARAM_UP},   {"down", TRANSFORMER_PARAM_DOWN}};
+#define TARGET_WORDS ((int)(sizeof target_words / sizeof *target_words))
+
+/* module_name — returns the name of a matrix in a block, with n characters before ".weight"; NULL:
+ * the architecture does not have it. */
+static const char *module_name(const struct model_dims *dims, enum transformer_param param, int *n)
+{
+    const struct transformer_arch *arch = transformer_arch(dims->arch);
+    for (int i = 0; i < TRANSFORMER_PARAMS && arch->row[i].name; i++)
+        if (arch->row[i].param == param) {
+            *n = (int)(strlen(arch->row[i].name) - strlen(".weight"));
+            return arch->row[i].name;
+        }
+    return NULL;
+}
+
+/* is_named — returns true if the word is the name, or its end after a dot. */
+static bool is_named(const char *name, int n, const char *word, int word_n)
+{
+    return word_n <= n && strncmp(name + n - word_n, word, (size_t)word_n) == 0 &&
+           (word_n == n || name[n - word_n - 1] == '.');
+}
+
+/* targets_of_word — returns the targets of one word; 0: it is unknown. */
+static unsigned targets_of_word(const struct model_dims *dims, const char *word, int n)
+{
+    static const struct {
+        const char *word;
+        unsigned targets;
+    } general[] = {
+        {"all", MODEL_TARGETS_ALL}, {"attention", MODEL_TARGETS_ATTENTION},
+        {"mlp", MODEL_TARGETS_MLP}, {"qkv", MODEL_TARGET_Q | MODEL_TARGET_K | MODEL_TARGET_V},
+        {"q", MODEL_TARGET_Q},      {"k", MODEL_TARGET_K},
+        {"v", MODEL_TARGET_V},      {"gate", MODEL_TARGET_GATE}};
+    unsigned found = 0;
+    for (size_t i = 0; i < sizeof general / sizeof *general; i++)
+        if (is_named(general[i].word, (int)strlen(general[i].word), word, n))
+            return general[i].targets;
+    for (int i = 0, name_n; i < TARGET_WORDS; i++) {
+        const char *own = target_words[i].word,
+                   *name = module_name(dims, target_words[i].param, &name_n);
+        if (name && (is_named(own, (int)strlen(own), word, n) || is_named(name, name_n, word, n)))
+            found |= transformer_params_target(dims, target_words[i].param);
+    }
+    return found;
+}
+
+/* check_targets — checks that the targets are whole matrices of the model. */
+static enum status check_targets(const struct model_dims *dims, const char *what, unsigned targets)
+{
+    for (int i = 0, n; i < TARGET_WORDS; i++) {
+        const unsigned own = transformer_params_target(dims, target_words[i].param);
+        const char *name = module_name(dims, target_words[i].param, &n);
+        if (name && (targets & own) != 0 && (targets & own) != own)
+            return FAIL(ST_BAD_SETTING,
+                        "%s: a model of the architecture %s has one matrix, %.*s, for %s; name it "
+                        "as %s, or leave it out",
+                        what, transformer_arch(dims->arch)->name, n, name,
+                        target_words[i].param == TRANSFORMER_PARAM_QKV
+                            ? "q, k and v"
+                            : "the first product of its MLP, which has no gate",
+                        target_words[i].word);
+    }
+    return targets != 0 && (targets & ~(unsigned)MODEL_TARGETS_ALL) == 0
+               ? ST_OK
+               : FAIL(ST_BAD_SETTING, "%s names no linear layer; use all, attention or mlp", what);
+}
+
+enum status model_targets_parse(const struct model_dims *dims, const char *what, const char *text,
+                                unsigned *out)
+{
+    unsigned targets = 0;
+    for (const char *at = text, *end; *at; at = *end ? end + 1 : end) {
+        end = at + strcspn(at, ",");
+        at += strspn(at, " ");
+        int n = (int)(end - at);
+        while (n > 0 && at[n - 1] == ' ')
+            n--;
+        const unsigned found = n > 0 ? targets_of_word(dims, at, n) : 0;
+        if (!found)
+            return FAIL(ST_BAD_SETTING,
+                        "%s: \"%.*s\" is no linear layer of the architecture %s; use all, "
+                        "attention, mlp, or some of q, k, v, o, gate, up, down with commas",
+                        what, n < 40 ? n : 40, at, transformer_arch(dims->arch)->name);
+        targets |= found;
+    }
+    TRY(check_targets(dims, what, targets));
+    *out = targets;
+    return ST_OK;
+}
+
+const char *model_targets_text(const struct model_dims *dims, char out[MODEL_TARGETS_TEXT_MAX])
+{
+    const unsigned targets = dims->adapter.targets;
+    size_t at = 0;
+    out[0] = 0;
+    if (targets == MODEL_TARGETS_ALL || targets == MODEL_TARGETS_ATTENTION ||
+        targets == MODEL_TARGETS_MLP) {
+        text_copy(out, MODEL_TARGETS_TEXT_MAX,
+                  targets == MODEL_TARGETS_ALL   ? "all"
+                  : targets == MODEL_TARGETS_MLP ? "mlp"
+                                                 : "attention");
+        return out;
+    }
+    for (int i = 0; i < TARGET_WORDS; i++)
+        if (targets & transformer_params_target(dims, target_words[i].param)) {
+            text_format(out + at, MODEL_TARGETS_TEXT_MAX - at, "%s%s", at > 0 ? "," : "",
+                        target_words[i].word);
+            at += strlen(out + at);
+        }
+    return out;
+}
+
+unsigned model_targets_of(const struct model_dims *dims, const char *name)
+{
+    const char *end = strstr(name, ".lora_");
+    for (int i = 0, n; end && i < TARGET_WORDS; i++) {
+        const char *module = module_name(dims, target_words[i].param, &n);
+        if (module && is_named(name, (int)(end - name), module, n))
+            return transformer_params_target(dims, target_words[i].param);
+    }
+    return 0;
+}
+
 /* check_adapter — checks the numbers of an adapter. The condition on alpha is negated, so that a
  * NaN is refused. */
 static enum status check_adapter(const struct model_dims *dims)
@@ -221,7 +354,7 @@ static enum status check_adapter(const struct model_dims *dims)
     if (a->r > 0 && dims->task == MODEL_TASK_QA)
         return FAIL(ST_BAD_SETTING, "LORA trains no head, and TASK=qa begins with a new one; use "
                                     "TASK=chat or lm, or LORA=0");
-    return ST_OK;
+    return a->r > 0 ? check_targets(dims, "LORA_TARGETS", a->targets) : ST_OK;
 }
 
 enum status model_check(const struct model_dims *dims)

@@ -108,12 +108,26 @@ struct model_marks {
 
 /* LoRA (Hu et al. 2021): an adapter of the linear layers of the blocks. A layer computes
  * W·x + (alpha/r)·B·(A·x); A (r,I) and B (O,r) train, and all else is frozen. */
-enum model_targets { MODEL_TARGETS_ALL, MODEL_TARGETS_ATTENTION, MODEL_TARGETS_MLP };
+enum model_target {
+    MODEL_TARGET_Q = 1,
+    MODEL_TARGET_K = 2,
+    MODEL_TARGET_V = 4,
+    MODEL_TARGET_O = 8,
+    MODEL_TARGET_GATE = 16,
+    MODEL_TARGET_UP = 32,
+    MODEL_TARGET_DOWN = 64
+};
+/* Sets of matrices. One matrix for q, k and v counts as all three; the first matrix of an MLP
+ * without a gate counts as GATE and UP. */
+#define MODEL_TARGETS_ATTENTION (MODEL_TARGET_Q | MODEL_TARGET_K | MODEL_TARGET_V | MODEL_TARGET_O)
+#define MODEL_TARGETS_MLP (MODEL_TARGET_GATE | MODEL_TARGET_UP | MODEL_TARGET_DOWN)
+#define MODEL_TARGETS_ALL (MODEL_TARGETS_ATTENTION | MODEL_TARGETS_MLP)
+#define MODEL_TARGETS_TEXT_MAX 64
 #define MODEL_SHA256_MAX 65
 struct model_adapter {
     int64_t r; /* the inner dimension; 0: no adapter, and the rest is not read */
     double alpha;
-    enum model_targets targets; /* the layers that have one: of attention, of the MLP, or all */
+    unsigned targets; /* the matrices that have one: a set of enum model_target */
     /* the SHA-256 of the model's weights (train/weights/load.h), in hexadecimal; "": unknown */
     char base_sha256[MODEL_SHA256_MAX];
 };
@@ -313,6 +327,18 @@ struct model_ops {
 };
 /* model_ops — returns the functions of the model's task. */
 const struct model_ops *model_ops(const struct model_dims *dims);
+
+/* model_targets_parse — reads the matrices that get an adapter: "all", "attention", "mlp", or words
+ * with commas: q, k, v, qkv, o, gate, up, down, or the last words of a name in transformers, such
+ * as q_proj (c_proj of GPT-2 is o and down). ST_BAD_SETTING: a word is unknown, or q, k or v are
+ * one matrix and not all are there; the message begins with `what`. */
+enum status model_targets_parse(const struct model_dims *dims, const char *what, const char *text,
+                                unsigned *out);
+/* model_targets_text — writes the set as model_targets_parse reads it. Returns out. */
+const char *model_targets_text(const struct model_dims *dims, char out[MODEL_TARGETS_TEXT_MAX]);
+/* model_targets_of — returns the targets of a tensor of an adapter, by its name
+ * ("layers.0.self_attn.q_proj.lora_A.weight"); 0: it is of none. */
+unsigned model_targets_of(const struct model_dims *dims, const char *name);
 
 /* model_describe_trained — lists the parameters that training changes: the adapter's, or, without
  * one, the model's. */

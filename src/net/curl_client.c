@@ -3,10 +3,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "net/ip_address.h"
 
 static size_t on_bytes(char *bytes, size_t one, size_t n, void *arg)
 {
@@ -74,16 +78,76 @@ long curl_client_http_code(CURL *easy)
     return code;
 }
 
+bool curl_client_is_final(const char error[CURL_ERROR_SIZE], CURLcode code)
+{
+    static const CURLcode finals[] = {CURLE_PEER_FAILED_VERIFICATION,
+                                      CURLE_SSL_CACERT_BADFILE,
+                                      CURLE_SSL_CERTPROBLEM,
+                                      CURLE_SSL_CIPHER,
+                                      CURLE_SSL_ISSUER_ERROR,
+                                      CURLE_SSL_INVALIDCERTSTATUS,
+                                      CURLE_URL_MALFORMAT,
+                                      CURLE_UNSUPPORTED_PROTOCOL,
+                                      CURLE_WEIRD_SERVER_REPLY,
+                                      CURLE_BAD_CONTENT_ENCODING};
+    const char *said = curl_client_error(error, code);
+    for (size_t i = 0; i < sizeof finals / sizeof *finals; i++)
+        if (code == finals[i])
+            return true;
+    /* No TLS on that port, or our TLS is refused; a broken connection has another error. */
+    return code == CURLE_SSL_CONNECT_ERROR &&
+           (strstr(said, "wrong version number") || strstr(said, "alert"));
+}
+
+/* ---- addresses ---- */
+
+/* Returns true for the addresses of the services of credentials: of EC2 instances, ECS tasks and
+ * EKS pods. */
+static bool is_metadata(const struct curl_sockaddr *to)
+{
+    static const uint8_t v6[][16] = {
+        {0xfd, 0x00, 0x0e, 0xc2, [14] = 0x02, [15] = 0x54}, /* fd00:ec2::254 */
+        {0xfd, 0x00, 0x0e, 0xc2, [15] = 0x23},              /* fd00:ec2::23 */
+    };
+    if (to->family == AF_INET && to->addrlen >= sizeof(struct sockaddr_in)) {
+        const uint32_t address = ntohl(((const struct sockaddr_in *)&to->addr)->sin_addr.s_addr);
+        return address == 0xa9fea9fe || address == 0xa9feaa02 || address == 0xa9feaa17;
+    }
+    if (to->family != AF_INET6 || to->addrlen < sizeof(struct sockaddr_in6))
+        return false;
+    const struct in6_addr *address = &((const struct sockaddr_in6 *)&to->addr)->sin6_addr;
+    return memcmp(address, v6[0], 16) == 0 || memcmp(address, v6[1], 16) == 0;
+}
+
+/* on_socket — is called for every connection, for any name, redirect or proxy that led to it. */
+static curl_socket_t on_socket(void *arg, curlsocktype purpose, struct curl_sockaddr *to)
+{
+    struct curl_client_guard *guard = arg;
+    (void)purpose;
+    if (!guard->allows_local && !ip_address_is_public(&to->addr, to->addrlen) &&
+        !(guard->allows_metadata && is_metadata(to))) {
+        ip_address_text(&to->addr, to->addrlen, guard->refused, sizeof guard->refused);
+        return CURL_SOCKET_BAD;
+    }
+    return socket(to->family, to->socktype | SOCK_CLOEXEC, to->protocol);
+}
+
+void curl_client_guard_set(CURL *easy, struct curl_client_guard *guard)
+{
+    guard->refused[0] = '\0';
+    curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, on_socket);
+    curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, guard);
+}
+
 /* ---- the partial file ---- */
 
-/* Adds CACHE_DIR to the message of a disk that refused a write. */
+/* Adds the folder to the message of a disk that refused a write. */
 static enum status name_folder(const struct curl_client_partial *partial, enum status st)
 {
     return st != ST_STORE
                ? st
                : FAIL(ST_STORE,
-                      "%s (%s is kept in CACHE_DIR=%s; set another folder if this one is "
-                      "full)",
+                      "%s (%s is kept in %s; set CACHE_DIR to another disk if this one is full)",
                       status_message(), partial->what, partial->cache_dir);
 }
 
@@ -95,6 +159,24 @@ enum status curl_client_partial_open(struct curl_client_partial *partial)
                     strerror(errno));
     partial->have = lseek(partial->fd, 0, SEEK_END);
     return ST_OK;
+}
+
+enum status curl_client_partial_lock(struct curl_client_partial *partial, const char *path,
+                                     bool *is_done)
+{
+    for (;;) {
+        struct stat mine, named;
+        *is_done = path != NULL && file_exists(path);
+        if (*is_done)
+            return ST_OK;
+        TRY(curl_client_partial_open(partial));
+        if (flock(partial->fd, LOCK_EX | LOCK_NB) == 0 && fstat(partial->fd, &mine) == 0 &&
+            stat(partial->path, &named) == 0 && mine.st_ino == named.st_ino &&
+            (path == NULL || !file_exists(path)))
+            return ST_OK;
+        curl_client_partial_close(partial);
+        TRY(curl_client_partial_wait(partial, 200));
+    }
 }
 
 void curl_client_partial_close(struct curl_client_partial *partial)
@@ -133,8 +215,8 @@ enum status curl_client_partial_room(const struct curl_client_partial *partial, 
     if (space < 0 || n <= space)
         return ST_OK;
     return FAIL(ST_STORE,
-                "%s: %lld bytes more to fetch, but CACHE_DIR=%s has room for %lld; make room or "
-                "set another CACHE_DIR",
+                "%s: %lld bytes more to fetch, but %s has room for %lld; make room, or set "
+                "CACHE_DIR to another disk",
                 partial->what, (long long)n, partial->cache_dir, (long long)space);
 }
 

@@ -1,7 +1,7 @@
 /* curl_client — the common options of all HTTP requests of this program, as options of one libcurl
- * handle, and the file that a download fills. Its users are downloads from the web (data/fetch) and
- * from node 0 (dataset_share/dataset_client), the members' requests to node 0 (tls_client) and
- * `convoy status` (serve/status_client).
+ * handle, and the file that a download fills. Its users are downloads from the web and from buckets
+ * (remote), and from node 0 (file_share/file_client), the members' requests to node 0
+ * (tls_client) and `convoy status` (serve/status_client).
  *
  * Each user adds its own policy to the handle: redirects, TLS, retries. It must not know the
  * content of a request, nor its server. */
@@ -38,6 +38,21 @@ const char *curl_client_error(const char error[CURL_ERROR_SIZE], CURLcode code);
 /* curl_client_http_code — returns the code of the last response; 0: none arrived. */
 long curl_client_http_code(CURL *easy);
 
+/* curl_client_is_final — returns true if a retry would meet the failure of the last request again:
+ * not HTTP, an unknown protocol, a bad certificate, no TLS on that port. */
+bool curl_client_is_final(const char error[CURL_ERROR_SIZE], CURLcode code);
+
+/* The addresses that a handle may connect to. The address of each connection is checked, so neither
+ * a name nor a redirect gets around it. A proxy would: use none unless local ones are allowed. */
+struct curl_client_guard {
+    bool allows_local;    /* also addresses that are not public (ip_address.h) */
+    bool allows_metadata; /* also the fixed addresses of a cloud's services of credentials */
+    char refused[64];     /* the address refused last; "": none */
+};
+/* curl_client_guard_set — refuses connections of the handle that the guard does not allow: the
+ * request fails with CURLE_COULDNT_CONNECT. The guard lives as long as the handle. */
+void curl_client_guard_set(CURL *easy, struct curl_client_guard *guard);
+
 /* The partial file: the bytes that have arrived in CACHE_DIR. The next start resumes at its end. */
 struct curl_client_partial {
     const char *what;      /* the source in messages: a URL, "node 0's data" */
@@ -53,6 +68,11 @@ struct curl_client_partial {
 
 /* curl_client_partial_open — opens the partial file at partial->path, or creates it. */
 enum status curl_client_partial_open(struct curl_client_partial *partial);
+/* curl_client_partial_lock — opens the partial file and waits for its lock: of several processes,
+ * one writes it. *is_done: another process has completed the file at path, and nothing is open.
+ * path NULL: the file is written anew, also if it is complete. */
+enum status curl_client_partial_lock(struct curl_client_partial *partial, const char *path,
+                                     bool *is_done);
 /* curl_client_partial_close — closes the partial file if it is open. */
 void curl_client_partial_close(struct curl_client_partial *partial);
 /* curl_client_partial_restart — empties the partial file. */

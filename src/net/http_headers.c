@@ -78,6 +78,20 @@ bool http_headers_is_html(const char *bytes, size_t n)
            has_prefix(bytes + at, n - at, "<html");
 }
 
+/* Copies a short value of visible characters and spaces; others count as absent. */
+static void read_short(const char *at, const char *end, char out[HTTP_HEADERS_SHORT_MAX])
+{
+    const size_t n = (size_t)(end - at);
+    out[0] = '\0';
+    for (const char *c = at; c < end; c++)
+        if (*c < ' ' || *c > '~')
+            return;
+    if (n >= HTTP_HEADERS_SHORT_MAX)
+        return;
+    memcpy(out, at, n);
+    out[n] = '\0';
+}
+
 void http_headers_line(struct http_headers *headers, const char *line, size_t n)
 {
     const char *end = line + n, *colon = memchr(line, ':', n);
@@ -102,6 +116,14 @@ void http_headers_line(struct http_headers *headers, const char *line, size_t n)
         read_validator(headers, at, end, true);
     if (name == 13 && strncasecmp(line, "Last-Modified", name) == 0)
         read_validator(headers, at, end, false);
+    if (name == 11 && strncasecmp(line, "Retry-After", name) == 0)
+        read_short(at, end, headers->retry_after);
+    if (name == 9 && strncasecmp(line, "RateLimit", name) == 0)
+        read_short(at, end, headers->rate_limit);
+    if (name == 13 && strncasecmp(line, "X-Linked-Etag", name) == 0)
+        read_short(at, end, headers->linked_etag);
+    if (name == 12 && strncasecmp(line, "X-Error-Code", name) == 0)
+        read_short(at, end, headers->error_code);
 }
 
 #ifdef FUZZ

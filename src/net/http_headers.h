@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #define HTTP_HEADERS_VALIDATOR_MAX 256
+#define HTTP_HEADERS_SHORT_MAX 80
 
 struct http_headers {
     int64_t length;      /* Content-Length; -1: absent */
@@ -16,7 +17,14 @@ struct http_headers {
     /* For If-Range: a strong ETag, else Last-Modified; "": none. */
     char validator[HTTP_HEADERS_VALIDATOR_MAX];
     bool is_etag;
-    bool is_html; /* Content-Type: text/html or application/xhtml+xml */
+    bool is_html;                             /* Content-Type: text/html or application/xhtml+xml */
+    char retry_after[HTTP_HEADERS_SHORT_MAX]; /* Retry-After: seconds, or a date; "": absent */
+    /* RateLimit: "resolvers";r=0;t=SECONDS, until the limit is reset; "": absent (draft 9 of
+     * draft-ietf-httpapi-ratelimit-headers) */
+    char rate_limit[HTTP_HEADERS_SHORT_MAX];
+    /* Headers of the Hugging Face hub; "": absent. */
+    char linked_etag[HTTP_HEADERS_SHORT_MAX]; /* X-Linked-Etag, of a file that it redirects to */
+    char error_code[HTTP_HEADERS_SHORT_MAX];  /* X-Error-Code: "GatedRepo", … */
 };
 
 /* http_headers_line — reads one header line with its line ending. A status line resets

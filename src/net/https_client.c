@@ -64,6 +64,7 @@ static enum https_client_result classify_error(struct transfer *transfer, CURLco
     case CURLE_COULDNT_CONNECT:
         text_format(response->why, sizeof(response->why), "%s",
                     error != 0 ? strerror((int)error) : words);
+        response->is_refused = error == ECONNREFUSED;
         return error == ECONNREFUSED || error == ECONNRESET ? HTTPS_CLIENT_CLOSED
                                                             : HTTPS_CLIENT_UNREACHABLE;
     case CURLE_COULDNT_RESOLVE_HOST:

@@ -32,6 +32,7 @@ enum https_client_result {
 struct https_client_response {
     enum https_client_slot slot;
     enum https_client_result result;
+    bool is_refused; /* CLOSED: the host refused the connection, so no process listens there */
     long code;
     const char *bytes; /* valid during the callback */
     size_t n;

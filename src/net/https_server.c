@@ -352,7 +352,10 @@ enum status https_server_open(const struct https_server_config *config, struct h
     raise_file_limit(config->nodes_n, config->workers_n);
     enum status st;
     TRY_OR(open_tls(server), close);
-    TRY_OR(listener_open(config->addr, config->port, &fd), close);
+    TRY_OR(config->is_towards ? listener_open_towards(config->addr, &fd)
+                              : listener_open(config->addr, config->port, &fd),
+           close);
+    server->config.port = listener_port(fd);
     TRY_OR(start_server(server, fd), close);
     *out = server;
     return ST_OK;
@@ -360,6 +363,8 @@ close:
     https_server_close(server);
     return st;
 }
+
+int https_server_port(const struct https_server *server) { return server->config.port; }
 
 void https_server_close(struct https_server *server)
 {

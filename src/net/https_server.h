@@ -25,6 +25,7 @@ struct https_server_request; /* evhttp's */
 struct https_server_config {
     struct event_base *loop;
     const char *addr;             /* MASTER_ADDR */
+    bool is_towards;              /* listen where this host reaches addr, at a free port */
     int port, nodes_n, workers_n; /* workers_n: workers of each node */
     size_t body_bytes_max;        /* most bytes of a request's body */
     const struct psk *psk;        /* borrowed until close */
@@ -41,6 +42,8 @@ struct https_server_config {
 /* https_server_open — listens on addr and port, and raises the process's limit of open files for
  * nodes_n nodes. It copies the config; `loop` must outlive the server. */
 enum status https_server_open(const struct https_server_config *config, struct https_server **out);
+/* https_server_port — returns the port at which it listens. */
+int https_server_port(const struct https_server *server);
 /* https_server_close — closes the server. Answer all requests before the call. Accepts NULL. */
 void https_server_close(struct https_server *server);
 

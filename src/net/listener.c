@@ -147,6 +147,45 @@ enum status listener_open(const char *addr, int port, int *fd_out)
     return ST_OK;
 }
 
+int listener_port(int fd)
+{
+    union socket_address name;
+    socklen_t n = sizeof(name);
+    if (getsockname(fd, &name.any, &n) != 0)
+        return 0;
+    return ntohs(name.any.sa_family == AF_INET6 ? name.v6.sin6_port : name.v4.sin_port);
+}
+
+enum status listener_open_towards(const char *addr, int *fd_out)
+{
+    struct addrinfo *list = NULL;
+    bool is_number;
+    *fd_out = -1;
+    if (resolve_host(addr, 9, &list, &is_number) != ST_OK)
+        status_clear();
+    for (const struct addrinfo *info = list; info != NULL && *fd_out < 0; info = info->ai_next) {
+        /* a datagram socket that connects sends nothing */
+        union socket_address own;
+        socklen_t n = sizeof(own);
+        int fd = socket(info->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+        if (fd >= 0 && connect(fd, info->ai_addr, info->ai_addrlen) == 0 &&
+            getsockname(fd, &own.any, &n) == 0) {
+            own.any.sa_family == AF_INET6 ? (void)(own.v6.sin6_port = 0)
+                                          : (void)(own.v4.sin_port = 0);
+            *fd_out = try_listen(info->ai_family, &own.any, n);
+        }
+        if (fd >= 0)
+            close(fd);
+    }
+    if (list != NULL)
+        freeaddrinfo(list);
+    if (*fd_out < 0)
+        *fd_out = listen_anywhere(0);
+    if (*fd_out < 0)
+        return FAIL(ST_RETRY, "cannot listen for the other nodes: %s", strerror(errno));
+    return ST_OK;
+}
+
 const char *listener_peer(int fd, char *out, size_t cap)
 {
     union socket_address name;

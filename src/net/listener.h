@@ -21,6 +21,11 @@ bool listener_is_loopback(const char *addr);
  * warning is logged. A name that does not resolve fails. May block on the name service: call it
  * before the event loop runs. */
 enum status listener_open(const char *addr, int port, int *fd_out);
+/* listener_open_towards — opens a socket at a free port of the address from which this host reaches
+ * `addr`, or of all addresses if there is no route yet. May block on the name service. */
+enum status listener_open_towards(const char *addr, int *fd_out);
+/* listener_port — returns the port of a socket; 0: unknown. */
+int listener_port(int fd);
 /* listener_peer — writes the address of the other end, "10.0.0.2:4711"; "?": unknown. Returns
  * out. */
 const char *listener_peer(int fd, char *out, size_t cap);

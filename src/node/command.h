@@ -14,7 +14,7 @@ enum status supervisor_main(const struct conf *conf, int argc, char **argv);
 /* Does the same, but the workers only check the nodes and the links between them. */
 enum status supervisor_check_main(const struct conf *conf, int argc, char **argv);
 /* Runs the hidden command `worker I`. The board is on file descriptor BOARD_FD. */
-enum status worker_main(const struct conf *conf, int worker_i);
+enum status worker_main(struct conf *conf, int worker_i);
 /* Writes the tokens of DATA to OUT. */
 enum status tokenize_main(const struct conf *conf);
 /* Trains a tokenizer of VOCAB tokens on the text of DATA and writes it to the folder OUT. */
@@ -44,6 +44,9 @@ enum status eval_main(const struct conf *conf);
  * checkpoint in it. ST_UNHEALTHY: there is no valid checkpoint, one is damaged, or the history of
  * the run ends with a failure. */
 enum status checkpoint_status_main(const char *dir, bool as_json);
+/* Does the same for `convoy status s3://bucket/prefix`, without downloading tensors: damage of
+ * their files is not noticed. */
+enum status checkpoint_status_bucket(const struct conf *conf, const char *name);
 /* Runs `convoy verify DIR`: checks a run's ledger of samples (format/ledger.h) and compares every
  * byte of its checkpoints with the checksums. Prints the result as lines for people or as JSON,
  * with a list of the damaged checkpoints. dir: a CHECKPOINT_DIR.

@@ -9,6 +9,7 @@
 #include "mesh/pipe/split.h"
 #include "train/step/optim.h"
 #include "train/feature/step_local.h"
+#include "train/peer_copy/peer_copy.h"
 
 /* checkpoint_async.h: a copy of 1.5 GB needs about 70 ms */
 #define COPY_BYTES_PER_SECOND 2e10
@@ -102,12 +103,47 @@ static double checkpoint_ms(const struct plan_job *job)
     return 1e3 * bytes / rate / (double)job->config.checkpoint_every;
 }
 
+/* ---- copies in peers' memory, and checks ---- */
+
+/* Milliseconds for which a GPU waits at the head of a step with SENTINEL_EVERY: the host copies the
+ * sums of the last update before it submits work. An assumption: the latency of a small copy, of a
+ * wait and of a launch. The checksums themselves are operations of the step. */
+#define SENTINEL_WAIT_MS 0.05
+
+/* Plans the interval and the delay of copies with the same rule as a run, which measures them: the
+ * slices leave the device while the update waits, then travel to another node. without_ms: time of
+ * a step without them. */
+static void plan_copies(const struct plan_job *job, double without_ms, struct plan_protection *out)
+{
+    const struct plan_cluster *c = job->cluster;
+    if (job->at.nodes < 2 || job->config.peer_copies == PEER_COPY_MODE_OFF ||
+        c->across.bytes_per_second <= 0 || peer_copy_why(&job->config.step, job->at.nodes) != NULL)
+        return;
+    const double slice = state_bytes(job) / job->at.ranks;
+    out->copy_ms = 1e3 * slice / COPY_BYTES_PER_SECOND;
+    const double travel_ms = 1e3 * slice * job->at.locals / c->across.bytes_per_second;
+    out->copy_every =
+        c->is_gpu ? peer_copy_interval_of(without_ms, without_ms + out->copy_ms, travel_ms) : 1;
+}
+
+static void add_protection(const struct plan_job *job, struct plan_estimate *out)
+{
+    struct plan_protection *p = &out->protection;
+    plan_copies(job, out->time.step_ms, p);
+    if (job->cluster->is_gpu && job->config.step.sentinel_every > 0)
+        p->sentinel_ms = SENTINEL_WAIT_MS;
+    const double ms = p->sentinel_ms + (p->copy_every > 0 ? p->copy_ms / (double)p->copy_every : 0);
+    out->time.ms[PLAN_TIME_PROTECTION] = ms;
+    out->time.step_ms += ms;
+}
+
 /* ---- all ---- */
 
 static enum status make_time(const struct plan_job *job, const struct lists *l,
                              struct plan_estimate *out)
 {
     const struct plan_ops *first = &l->ops[0];
+    *out = (struct plan_estimate){.tokens = 0};
     plan_time_make(l->ops, l->stages, job->precision, job->cluster, checkpoint_ms(job), &out->time);
     if (isinf(out->time.step_ms)) {
         const struct plan_cluster *c = job->cluster;
@@ -120,6 +156,7 @@ static enum status make_time(const struct plan_job *job, const struct lists *l,
                     is_across ? "one node" : "one worker on each node",
                     is_across ? "across" : "inside");
     }
+    add_protection(job, out);
     double seconds = out->time.step_ms / 1e3,
            peak = job->cluster->peak[job->precision] * job->at.ranks;
     out->tokens = first->tokens;

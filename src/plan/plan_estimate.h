@@ -6,7 +6,16 @@
 #include "plan/plan_job.h"
 #include "plan/plan_time.h"
 
+/* The protection from lost nodes and wrong memory, as configured (PEER_COPIES, SENTINEL_EVERY). */
+struct plan_protection {
+    /* steps from one copy in peers' memory to the next; 0: no copies */
+    int64_t copy_every;
+    double copy_ms;     /* delay of a step by its copy */
+    double sentinel_ms; /* wait of the host for the update of the step before */
+};
+
 struct plan_estimate {
+    struct plan_protection protection; /* in time: copy_ms / copy_every + sentinel_ms */
     struct plan_time time;
     double tokens, model_flops; /* tokens and FLOPs of a step, on all ranks */
     double tokens_per_second;   /* rate of all ranks */

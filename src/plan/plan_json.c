@@ -120,6 +120,17 @@ enum status plan_json_write(const struct plan_report *r, struct text *out)
         json_add_number(root, "tokens_per_second", e->tokens_per_second);
         json_add_number(root, "mfu", e->mfu);
         add_total(r, root);
+        struct loss_cost loss;
+        char line[LOSS_COST_TEXT];
+        plan_report_loss(r, &loss);
+        cJSON *lost = add_object(root, "lost_node");
+        json_add_number(lost, "steps",
+                        loss_cost_steps(&loss) > 0 ? (double)loss_cost_steps(&loss) : NAN);
+        json_add_i64(lost, "copy_every", loss.copy_every);
+        json_add_i64(lost, "copy_bytes", loss.copy_bytes);
+        json_add_number(lost, "copy_ms", e->protection.copy_ms);
+        json_add_number(lost, "sentinel_ms", e->protection.sentinel_ms);
+        cJSON_AddStringToObject(lost, "text", loss_cost_text(&loss, line, sizeof line));
     }
     if (r->whole) {
         cJSON *whole = add_object(root, "all_weights");

@@ -116,6 +116,24 @@ static int64_t peer_copies_each(const struct plan_job *job)
     return most;
 }
 
+void plan_report_loss(const struct plan_report *r, struct loss_cost *out)
+{
+    const struct plan_job *job = r->job;
+    const struct plan_estimate *e = r->estimate;
+    int64_t each = 0;
+    if (job->config.peer_copies == PEER_COPY_MODE_AUTO)
+        each = peer_copies_each(job);
+    for (int stage = 0; each == 0 && stage < r->memory->stages; stage++)
+        each = r->memory->stage[stage].host[MEMORY_PLAN_PEER_COPIES];
+    *out = (struct loss_cost){.nodes = job->at.nodes,
+                              .copy_every = each > 0 ? e->protection.copy_every : 0,
+                              .copy_bytes = each * job->at.locals,
+                              .checkpoint_every =
+                                  job->config.checkpoint_dir[0] ? job->config.checkpoint_every : 0,
+                              .step_ms = e->time.step_ms,
+                              .recovery_ms = NAN};
+}
+
 /* Adds a line about copies in peers' memory, which are omitted if memory is short. */
 static void add_peer_copies(const struct plan_job *job, struct text *out)
 {
@@ -205,7 +223,7 @@ static void add_time(const struct plan_report *r, struct text *out)
                  text_format_ms(time, sizeof time, t->comm_hidden_ms));
 }
 
-/* Adds what the job would need if all weights trained. */
+/* Adds memory and step time of the same job without an adapter. */
 static void add_whole(const struct plan_report *r, struct text *out)
 {
     const struct plan_whole *whole = r->whole;
@@ -364,6 +382,10 @@ void plan_report_text(const struct plan_report *r, struct text *out)
              text_format_count(all, sizeof all, e->tokens_per_second),
              text_format_count(each, sizeof each, e->tokens_per_second / r->job->at.ranks),
              device_word(r->job), 100 * e->mfu);
+    struct loss_cost loss;
+    char line[LOSS_COST_TEXT];
+    plan_report_loss(r, &loss);
+    text_add(out, "%s\n", loss_cost_text(&loss, line, sizeof line));
     add_total(r, out);
     if (r->whole)
         add_whole(r, out);

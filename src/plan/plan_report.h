@@ -3,6 +3,7 @@
 #ifndef CONVOY_PLAN_PLAN_REPORT_H
 #define CONVOY_PLAN_PLAN_REPORT_H
 
+#include "base/loss_cost.h"
 #include "plan/plan_search.h"
 
 /* The same job without its adapter: all weights train. */
@@ -25,6 +26,8 @@ struct plan_report {
 
 /* plan_report_text — appends the text. */
 void plan_report_text(const struct plan_report *report, struct text *out);
+/* plan_report_loss — plans the cost of a lost node. The report has an estimate. */
+void plan_report_loss(const struct plan_report *report, struct loss_cost *out);
 /* plan_report_shard — returns the word of SHARD: "none", "full" … */
 const char *plan_report_shard(enum layout_shard shard);
 /* plan_json_write — appends one JSON object and a line end. Errors: ST_RETRY if memory is short. */

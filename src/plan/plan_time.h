@@ -20,7 +20,8 @@
     X(OPTIMIZER, "optimiser")                 \
     X(COMM_EXPOSED, "communication, exposed") \
     X(BUBBLE, "pipeline bubble")              \
-    X(CHECKPOINT, "checkpoint stall")
+    X(CHECKPOINT, "checkpoint stall")         \
+    X(PROTECTION, "copies and checks")
 enum plan_time_kind {
 #define PLAN_TIME_ENUM(name, text) PLAN_TIME_##name,
     PLAN_TIME_LIST(PLAN_TIME_ENUM)

@@ -23,7 +23,7 @@ struct archive {
     struct text found;    /* the file's bytes */
     struct text due;      /* bytes to write; data NULL: none */
     bool is_guest;        /* the flag of archive_write for `due` */
-    bool is_read, is_closing, is_done;
+    bool is_wanted, is_read, is_closing, is_done;
     bool is_left; /* archive_close has ended its wait: the thread frees the archive */
     bool has_warned;
 };
@@ -71,9 +71,14 @@ static bool is_locked(const char *dir)
 static void *serve_files(void *arg)
 {
     struct archive *archive = arg;
-    read_file(archive);
     pthread_mutex_lock(&archive->thread.lock);
     while (!archive->is_closing || archive->due.data != NULL) {
+        if (archive->is_wanted && !archive->is_read) {
+            pthread_mutex_unlock(&archive->thread.lock);
+            read_file(archive);
+            pthread_mutex_lock(&archive->thread.lock);
+            continue;
+        }
         if (archive->due.data == NULL) {
             pthread_cond_wait(&archive->thread.wake, &archive->thread.lock);
             continue;
@@ -125,6 +130,10 @@ bool archive_read(struct archive *archive, struct text *out)
 {
     pthread_mutex_lock(&archive->thread.lock);
     const bool is_read = archive->is_read;
+    if (!archive->is_wanted) {
+        archive->is_wanted = true;
+        pthread_cond_broadcast(&archive->thread.wake);
+    }
     if (is_read) {
         *out = archive->found;
         archive->found = (struct text){0};

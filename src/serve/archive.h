@@ -18,7 +18,8 @@ struct archive;
 /* archive_open — starts the thread. path: a file in a folder, DIR/NAME. */
 enum status archive_open(const char *path, struct archive **out);
 /* archive_read — returns true once the file has been read, or there is none; then *out has its
- * bytes, to be freed with text_free. A file that is over ARCHIVE_BYTES_MAX or cannot be read counts
+ * bytes, to be freed with text_free. The first call begins to read: a download may have replaced
+ * the file since archive_open. A file that is over ARCHIVE_BYTES_MAX or cannot be read counts
  * as none and is logged. Does not block; call it until it returns true, then no more. */
 bool archive_read(struct archive *archive, struct text *out);
 /* archive_write — replaces the file with these bytes soon, instead of bytes that still wait to be

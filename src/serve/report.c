@@ -85,6 +85,19 @@ static void add_stats(struct object object, const double *stats, int first, int 
         add_stat(&object, stats, (enum view_stat)i);
 }
 
+#define NO_COUNT " None before a worker has allocated them."
+static void add_adapter(const struct object *model, const struct board_adapter *adapter)
+{
+    const struct object object = add_object(model, "model.adapter.");
+    add_count(&object, "rank", adapter->rank,
+              "Rank of the adapter (`LORA`). `adapter` is left out if all weights train.");
+    add_number(&object, "alpha", adapter->alpha, "number", "Its `LORA_ALPHA`.");
+    add_text(&object, "targets", adapter->targets,
+             "Linear layers that have an adapter, as `LORA_TARGETS`.");
+    add_count(&object, "trained", adapter->trained, "Parameters of the adapter." NO_COUNT);
+    add_count(&object, "frozen", adapter->frozen, "Parameters of its model." NO_COUNT);
+}
+
 #define NO_MODEL " None before a worker has read the model."
 static void add_model(const struct object *root, const struct view *view, const double *stats)
 {
@@ -104,6 +117,8 @@ static void add_model(const struct object *root, const struct view *view, const 
              "`lm` (language model, also with `TASK=chat`) or `qa` (question answering)." NO_MODEL);
     add_text(&object, "arch", model->arch,
              "Architecture, as `model_type` of transformers: `gpt2`, `llama` …." NO_MODEL);
+    if (model->adapter.rank > 0)
+        add_adapter(&object, &model->adapter);
 }
 
 static void add_mesh(const struct object *root, const struct view *view)
@@ -152,6 +167,34 @@ static void add_checkpoint(const struct object *root, const struct view *view, c
              "Reason why the last save failed. None if it did not fail.");
     add_count(&object, "resume_step", view_resume_step(view),
               "Step from which a recovering job resumes. None in other phases, or if unknown.");
+}
+
+#define NO_BUCKET " None without a bucket, and on nodes other than node 0."
+static void add_upload(const struct object *root, const struct view *view, const double *stats)
+{
+    const struct board_upload *upload = &view->node.upload;
+    const struct object object = add_object(root, "upload.");
+    add_text(&object, "bucket", upload->bucket,
+             "Prefix to which checkpoints are uploaded, `s3://bucket/prefix`." NO_BUCKET);
+    add_stats(object, stats, VIEW_UPLOAD_STEP, VIEW_UPLOAD_DROPPED);
+    add_text(
+        &object, "error", upload->error,
+        "Reason why the last request of an upload failed. None if it did not fail, or if bytes "
+        "have moved since.");
+}
+
+/* Adds the cost of a lost node. */
+static void add_lost_node(const struct object *root, const struct view *view, const double *stats)
+{
+    char text[LOSS_COST_TEXT];
+    struct loss_cost cost;
+    const struct object object = add_object(root, "lost_node.");
+    view_loss_cost(view, &cost);
+    add_stats(object, stats, VIEW_LOSS_STEPS, VIEW_LOSS_RECOVERY);
+    add_text(
+        &object, "text", loss_cost_text(&cost, text, sizeof text),
+        "The cost of a lost node in a sentence, by the settings and by what this run measured. "
+        "None for stored runs.");
 }
 
 static void add_ranks(const struct object *root, const struct view *view)
@@ -297,7 +340,9 @@ static cJSON *make_report(const struct view *view, struct text *rows)
     add_stat(root, stats, VIEW_PROGRESS_AGE);
     add_stat(root, stats, VIEW_RESTARTS);
     add_checkpoint(root, view, stats);
-    add_stats(add_object(root, "peer_copies."), stats, VIEW_PEER_COPY_STEP, VIEW_PEER_COPY_SPEED);
+    add_upload(root, view, stats);
+    add_stats(add_object(root, "peer_copies."), stats, VIEW_PEER_COPY_STEP, VIEW_PEER_COPY_MEMORY);
+    add_lost_node(root, view, stats);
     add_ranks(root, view);
     add_nodes(root, view);
     if (view->door.is_there) {

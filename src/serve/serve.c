@@ -45,6 +45,7 @@
 #define SERVE_SAVE_MS 10000     /* ms between two writes of the history file */
 #define SERVE_SAVE_MAX_MS 60000 /* the same without a new checkpoint */
 #define SERVE_READ_MS 500       /* ms for the earlier run's file, at the end */
+#define SERVE_READ_TURN_MS 50   /* the same in a sweep */
 #define SERVE_WATCHED_MS 3000   /* ms after a request for /status: its client polls */
 #define SERVE_POLL_WAIT_MS 1200 /* ms for that client's next request; the page sends one a second */
 #define SERVE_POLL_TURN_MS 100
@@ -64,6 +65,7 @@ struct serve {
     bool is_restored;             /* the earlier run's history was prepended, or there is none */
     int64_t saved_ms, saved_step; /* last write of the history, and its checkpoint's step */
     bool has_saved_end;
+    bool has_worker; /* a worker has started, so there is something to keep */
     struct allowed_hosts allowed_hosts;
     struct http_auth auth;
 };
@@ -118,11 +120,12 @@ static void restore_history(struct serve *serve, bool is_over, bool is_last)
 {
     static struct history old;
     struct text found;
-    const int64_t step = resumed_step(serve, is_over), since_ms = clock_ms();
+    const int64_t step = resumed_step(serve, is_over), since_ms = clock_ms(),
+                  most_ms = is_last ? SERVE_READ_MS : SERVE_READ_TURN_MS;
     if (step < 0)
         return;
     while (!archive_read(serve->archive, &found)) {
-        if (!is_last || clock_ms() - since_ms > SERVE_READ_MS)
+        if (clock_ms() - since_ms > most_ms)
             return;
         clock_sleep_ms(1);
     }
@@ -139,11 +142,13 @@ static void restore_history(struct serve *serve, bool is_over, bool is_last)
 }
 
 /* Writes the history and the last answers after each checkpoint, at most every SERVE_SAVE_MS, and
- * every SERVE_SAVE_MAX_MS; at the end of the run, and last of all. */
+ * every SERVE_SAVE_MAX_MS; at the end of the run, and last of all. A run without a worker so far
+ * leaves an earlier run's file as it is. */
 static void save_record(struct serve *serve, bool is_last)
 {
     const bool is_over = view_is_over(&serve->view), is_new_end = is_over && !serve->has_saved_end;
-    if (serve->archive == NULL)
+    serve->has_worker = serve->has_worker || serve->view.first_worker != NULL;
+    if (serve->archive == NULL || !serve->has_worker)
         return;
     if (!serve->is_restored)
         restore_history(serve, is_last || is_over, is_last);

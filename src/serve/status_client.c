@@ -213,6 +213,26 @@ static bool is_working(const char *phase)
     return false;
 }
 
+static void show_model(struct text *t, const cJSON *model)
+{
+    const cJSON *adapter = cJSON_GetObjectItemCaseSensitive(model, "adapter");
+    if (json_text(model, "name")[0] == 0)
+        return;
+    text_add(t, "model       %s (%s)  %s layers, %s heads, %s wide, context %s, %s parameters\n",
+             json_text(model, "name"), json_text(model, "task"),
+             format_number(json_number(model, "layers"), 0).text,
+             format_number(json_number(model, "heads"), 0).text,
+             format_number(json_number(model, "embed"), 0).text,
+             format_number(json_number(model, "context"), 0).text,
+             format_count(json_number(model, "parameters")).text);
+    if (cJSON_IsObject(adapter))
+        text_add(t, "adapter     LoRA rank %s, alpha %s, targets %s  %s train, %s frozen\n",
+                 format_number(json_number(adapter, "rank"), 0).text,
+                 text_f64(json_number(adapter, "alpha")).text, json_text(adapter, "targets"),
+                 format_count(json_number(adapter, "trained")).text,
+                 format_count(json_number(adapter, "frozen")).text);
+}
+
 static void show_numbers(struct text *t, const cJSON *root)
 {
     static const cJSON none = {.type = cJSON_Object};
@@ -267,6 +287,25 @@ static void show_checkpoint(struct text *t, const cJSON *root)
                  json_text(checkpoint, "error"));
 }
 
+/* show_upload — shows the uploads to the bucket of CHECKPOINT_DIR. */
+static void show_upload(struct text *t, const cJSON *root)
+{
+    const cJSON *upload = cJSON_GetObjectItemCaseSensitive(root, "upload");
+    const double waiting = json_number(upload, "bytes_waiting");
+    char bytes[32];
+    if (json_text(upload, "bucket")[0] == 0)
+        return;
+    text_add(t, "uploaded    step %s to %s", format_number(json_number(upload, "step"), 0).text,
+             json_text(upload, "bucket"));
+    if (waiting > 0)
+        text_add(t, "; %s wait", text_format_bytes(bytes, sizeof bytes, waiting));
+    text_add(t, "\n");
+    if (json_text(upload, "error")[0] != 0)
+        text_add(t, "            %s failed attempts  %s\n",
+                 format_number(json_number(upload, "failures"), 0).text,
+                 json_text(upload, "error"));
+}
+
 static void show_lists(struct text *t, const cJSON *root)
 {
     const cJSON *rank;
@@ -281,7 +320,11 @@ static void show_lists(struct text *t, const cJSON *root)
                  format_number(1000 * json_number(copies, "seconds"), 1).text,
                  text_format_bytes(speed, sizeof speed, json_number(copies, "bytes_per_second")));
     }
+    const cJSON *lost = cJSON_GetObjectItemCaseSensitive(root, "lost_node");
+    if (json_text(lost, "text")[0] != 0)
+        text_add(t, "losses      %s\n", json_text(lost, "text"));
     show_checkpoint(t, root);
+    show_upload(t, root);
     /* All nodes with their state, when there are several. */
     const cJSON *nodes = cJSON_GetObjectItemCaseSensitive(root, "nodes"), *node;
     if (cJSON_GetArraySize(nodes) >= 2) {
@@ -340,7 +383,6 @@ static enum status show_answer(const char *bytes, size_t n, const char *url, boo
             text_add_bytes(out, bytes, n);
         else {
             bool is_healthy = st == ST_OK;
-            const cJSON *model = cJSON_GetObjectItemCaseSensitive(root, "model");
             if (json_text(root, "run")[0] != 0)
                 text_add(out, "run         %s\n", json_text(root, "run"));
             text_add(out, "%s%s%s  node %s of %s  %s  convoy %s\n",
@@ -353,16 +395,7 @@ static enum status show_answer(const char *bytes, size_t n, const char *url, boo
                      json_text(root, "version"));
             if (json_text(root, "device_note")[0] != 0)
                 text_add(out, "warning     %s\n", json_text(root, "device_note"));
-            if (json_text(model, "name")[0] != 0)
-                text_add(out,
-                         "model       %s (%s)  %s layers, %s heads, %s wide, context %s, %s "
-                         "parameters\n",
-                         json_text(model, "name"), json_text(model, "task"),
-                         format_number(json_number(model, "layers"), 0).text,
-                         format_number(json_number(model, "heads"), 0).text,
-                         format_number(json_number(model, "embed"), 0).text,
-                         format_number(json_number(model, "context"), 0).text,
-                         format_count(json_number(model, "parameters")).text);
+            show_model(out, cJSON_GetObjectItemCaseSensitive(root, "model"));
             show_numbers(out, root);
             show_lists(out, root);
         }

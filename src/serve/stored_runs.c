@@ -229,6 +229,7 @@ static void derive_essentials(struct stored_run *run)
     run->node = (struct board_node){
         .n_nodes = 1, .started_ms = 1, .resume_step = -1, .phase = BOARD_PHASE_STARTING};
     run->node.checkpoint.step = run->node.peer_copy.step = -1;
+    run->node.recovery_ms = run->node.checkpoint_every = -1;
     *worker = (struct board_worker){
 #define JOB_STAT(NAME, field, kind, ...) RANK_STATS_UNKNOWN_##kind(field)
 #define RANK_STAT JOB_STAT

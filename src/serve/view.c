@@ -36,9 +36,14 @@ const struct board_peer_copy *view_peer_copy(const struct view *view)
 
 /* A worker that has not published. */
 static const struct board_worker unknown = {
-    .model = {"", "", "", -1, -1, -1, -1, -1, -1, -1, -1, -1},
+    .model = {"", "", "", -1, -1, -1, -1, -1, -1, -1, -1, -1, {0}},
     .checkpoint = {.step = -1, .failures = -1, .skipped = -1, .stall_ms = NAN, .save_ms = NAN},
-    .peer_copy = {.step = -1, .bytes = -1, .ms = NAN, .bytes_per_second = NAN},
+    .peer_copy = {.step = -1,
+                  .bytes = -1,
+                  .ms = NAN,
+                  .bytes_per_second = NAN,
+                  .every = -1,
+                  .memory_bytes = -1},
 #define JOB_STAT(NAME, field, kind, ...) RANK_STATS_UNKNOWN_##kind(field)
 #define RANK_STAT JOB_STAT
 #include "base/rank_stats.def"
@@ -245,17 +250,38 @@ const struct view_stat_text view_stat_texts[VIEW_STATS_N] = {
 
 static double seconds(int64_t ms) { return ms >= 0 ? (double)ms / 1000 : NAN; }
 
+void view_loss_cost(const struct view *view, struct loss_cost *out)
+{
+    const struct board_node *node = &view->node;
+    const struct board_peer_copy *copy = view_peer_copy(view);
+    const bool has_copies = copy->step >= 0 && copy->bytes > 0;
+    *out =
+        (struct loss_cost){.nodes = node->n_nodes,
+                           .copy_every = !has_copies       ? 0
+                                         : copy->every > 0 ? copy->every
+                                                           : -1,
+                           .copy_bytes = copy->memory_bytes * node->workers_n,
+                           .checkpoint_every = node->checkpoint_every,
+                           .step_ms = view_step_ms(view_numbers(view), 0.5),
+                           .recovery_ms = node->recovery_ms >= 0 ? (double)node->recovery_ms : NAN};
+}
+
 void view_stats(const struct view *view, double out[VIEW_STATS_N])
 {
     const struct board_node *node = &view->node;
     const struct board_worker *worker = view_numbers(view);
     const struct board_checkpoint *now = &worker->checkpoint, *last = view_checkpoint(view);
+    static const struct board_upload none = {
+        .step = -1, .bytes_waiting = -1, .failures = -1, .dropped = -1};
+    const struct board_upload *upload = node->upload.bucket[0] != 0 ? &node->upload : &none;
     const struct board_peer_copy *copy = view_peer_copy(view);
     const double total = (double)worker->loading_total;
     const int64_t since_ms = last != NULL ? view->wall_ms - last->wall_ms : -1;
     const int64_t age_ms = last != NULL && since_ms < 0 ? 0 : since_ms; /* the clock was set back */
     last = last != NULL ? last : &unknown.checkpoint;
     copy = copy->step >= 0 && copy->bytes > 0 ? copy : &unknown.peer_copy;
+    struct loss_cost cost;
+    view_loss_cost(view, &cost);
 #define VIEW_STAT(NAME, key, kind, metric, value, help) out[VIEW_##NAME] = value;
 #include "serve/view_stats.def"
 }
@@ -268,6 +294,8 @@ struct view *view_new_complete(void)
     view->node.n_nodes = 2;
     view->workers_n = view->nodes_n = view->node.workers_n = 1;
     view->node.error.code = 1;
+    text_copy(view->workers[0].post.model.name, sizeof view->workers[0].post.model.name, "model");
+    view->workers[0].post.model.adapter.rank = 1;
     view->workers[0].has_posted = view->workers[0].has_gpu = true;
     view->first_worker = &view->workers[0].post;
     view->nodes = &node;

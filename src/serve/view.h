@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "base/board.h"
+#include "base/loss_cost.h"
 #include "base/machine_stats.h"
 
 struct view_worker {
@@ -112,6 +113,8 @@ const struct board_checkpoint *view_checkpoint(const struct view *view);
 /* view_peer_copy — returns the copies of the state in the memory of peers, of this node's first
  * worker or of the worker before it; step -1: none. */
 const struct board_peer_copy *view_peer_copy(const struct view *view);
+/* view_loss_cost — returns the cost of a lost node by the numbers of this run. */
+void view_loss_cost(const struct view *view, struct loss_cost *out);
 /* view_resume_step — returns the step to resume from, 0 the beginning; -1: unknown, or the node is
  * not recovering. */
 int64_t view_resume_step(const struct view *view);

@@ -327,6 +327,8 @@ static void bench_params(struct tensor p)
     struct sumsq s = {sum, g, PARAMS, false, false};
     struct sum t = {sum, g, PARAMS, false};
     show("sumsq", "124M", TIME(dev_op(dev)->sumsq(stream, &s)), 4.0 * PARAMS, false);
+    struct checksum c = {.out = sum.data, .x = g, .n = PARAMS};
+    show("checksum", "124M", TIME(dev_op(dev)->checksum(stream, &c)), 4.0 * PARAMS, false);
     show("sum", "124M", TIME(dev_op(dev)->sum(stream, &t)), 4.0 * PARAMS, false);
     show("adamw", "124M", TIME(dev_op(dev)->adamw(stream, &a)), 28.0 * PARAMS, false);
     struct optim_sums bits = {0};

@@ -111,7 +111,8 @@ static void crowd_start(struct crowd_sim *s, int i, int64_t after_ms)
     m->ready_ms = m->starts_ms + 500 + (int64_t)(rand_u64(7, 1, (uint64_t)i) % 500);
     m->rank.compute_ms = 123.456789, m->rank.comm_ms = 45.678912, m->rank.wait_ms = 5.0625;
     m->rank.sent_bytes = 123456789;
-    member_init(&m->member, &(struct member_config){i, 600000, 6000, incarnation}, m->starts_ms);
+    member_init(&m->member, &(struct member_config){i, 600000, 6000, incarnation, false},
+                m->starts_ms);
 }
 
 static inline void crowd_open(struct crowd_sim *s, int n)
@@ -142,7 +143,7 @@ static void crowd_enter(struct crowd_sim *s, int i, int64_t generation)
     bool is_there =
         coordinator_world(s->coordinator, i, m->member.config.incarnation, generation, &world);
     s->cost.state_s += crowd_cpu_s() - begin_s;
-    if (!is_there || !member_on_world(&m->member, generation, s->now_ms))
+    if (!is_there || !member_on_world(&m->member, generation, NULL, s->now_ms))
         return;
     m->entered = generation;
     m->rank.call_age_ms = 0;
@@ -265,8 +266,8 @@ static void crowd_tick(struct crowd_sim *s)
 static void crowd_send(struct crowd_sim *s, int i, bool is_urgent)
 {
     struct crowd_member *m = &s->members[i];
-    const struct message_join join = {MESSAGE_PROTOCOL, s->n,   1,
-                                      4000 + i,         "node", "{\"SEED\":\"1\"}"};
+    const struct message_join join = {MESSAGE_PROTOCOL,   s->n, 1,    4000 + i, "node",
+                                      "{\"SEED\":\"1\"}", 0,    NULL, {0, 0}};
     struct message_heartbeat heartbeat;
     struct text out = {0};
     bool has_addresses = member_has_addresses(&m->member);

@@ -12,6 +12,35 @@
 
 /* ---- processes ---- */
 
+static void open_coordinator(struct sim *s, int id, const struct coordinator_inheritance *from)
+{
+    struct process *p = &s->processes[id];
+    const struct coordinator_config config = {
+        .nodes_n = s->nodes_n,
+        .workers_n = 1,
+        .leader_id = p->node,
+        .has_succession = s->hands_over,
+        .process = p->member.config.incarnation,
+        .inheritance = from,
+        .min_nodes = s->min_nodes,
+        .join_timeout_ms = 1 << 30,
+        .peer_timeout_ms = 6000,
+        .max_restarts = s->max_restarts,
+        .agree_json = "{}",
+        .incarnation = {0xC + (uint64_t)s->coordinators_n, (uint64_t)id + 1}};
+    s->coordinators_n += s->hands_over;
+    p->leads_as = config.incarnation;
+    p->coordinator = coordinator_open(&config, s->now_ms);
+    memset(&p->view, 0, sizeof p->view);
+    memset(&p->incident, 0, sizeof p->incident);
+    memset(p->states, 0, sizeof p->states);
+    memset(p->held, 0, sizeof p->held);
+    p->incident.restarts = p->coordinator->budget.counts.restarts;
+    p->incident.generation = p->coordinator->generation;
+    for (int i = 0; i < PROCESSES_MAX; i++)
+        p->signs[i] = (struct sign){.disconnected_ms = -1, .reported_ms = -1};
+}
+
 static void start(struct sim *s, int node)
 {
     if (s->processes_n == PROCESSES_MAX)
@@ -19,44 +48,49 @@ static void start(struct sim *s, int node)
     int id = s->processes_n++;
     struct process *p = &s->processes[id];
     memset(p, 0, sizeof(*p));
-    struct member_config member = {node, 1 << 30, 6000, {0xA, (uint64_t)id + 1}};
+    struct member_config member = {node, 1 << 30, 6000, {0xA, (uint64_t)id + 1}, s->hands_over};
     p->is_alive = true;
     p->node = node;
     p->ready_ms = s->now_ms + 10 + (int64_t)draw(s, 500);
     p->tick_ms = s->now_ms;
     p->step = -1;
-    for (int i = 0; i < PROCESSES_MAX; i++)
-        p->signs[i].disconnected_ms = p->signs[i].reported_ms = -1;
     member_init(&p->member, &member, s->now_ms);
-    const struct coordinator_config coordinator = {.nodes_n = s->nodes_n,
-                                                   .workers_n = 1,
-                                                   .min_nodes = s->min_nodes,
-                                                   .join_timeout_ms = 1 << 30,
-                                                   .peer_timeout_ms = 6000,
-                                                   .max_restarts = s->max_restarts,
-                                                   .agree_json = "{}",
-                                                   .incarnation = {0xC, (uint64_t)id + 1}};
+    s->is_host_down[node] = false;
     if (node == 0)
-        p->coordinator = coordinator_open(&coordinator, s->now_ms);
+        open_coordinator(s, id, NULL);
     add_to_digest(s, 0x2000 + (uint64_t)node);
 }
 
-static void crash(struct sim *s, int id)
+/* Ends a process; is_host_up: its host closes its connections, else it has lost power. */
+static void end_process(struct sim *s, int id, bool is_host_up, bool is_closed)
 {
     struct process *p = &s->processes[id];
-    int zero = alive_of(s, 0);
+    int zero = leader_of(s, id);
     if (!p->is_alive)
         return;
     p->is_alive = false;
     coordinator_close(p->coordinator);
     p->coordinator = NULL;
     add_to_digest(s, 0x3000 + (uint64_t)id);
-    if (chance(s, 0.8)) /* else its host lost power */
+    s->is_host_down[p->node] = alive_of(s, p->node) < 0 && !is_host_up;
+    if (is_host_up)
         cut_data(s, id, false);
-    if (p->node != 0 && zero >= 0 && chance(s, 0.8) && !s->cut_to[p->node]) {
+    if (s->hands_over &&
+        (!is_host_up || (zero >= 0 && is_cut(s, p->node, s->processes[zero].node))))
+        return;
+    if ((s->hands_over ? zero != id : p->node != 0) && zero >= 0 && is_closed &&
+        !s->cut_to[p->node]) {
         struct packet *m = post(s, PACKET_DISCONNECT, id, zero);
         if (m != NULL)
             deliver_in(s, m, 1 + (int64_t)draw(s, 40));
+    }
+}
+
+static void crash(struct sim *s, int id)
+{
+    if (s->processes[id].is_alive) {
+        const bool is_host_up = chance(s, 0.8);
+        end_process(s, id, is_host_up, chance(s, 0.8));
     }
 }
 
@@ -70,7 +104,7 @@ static void carry_out(struct sim *s, int id, const struct member_actions *a)
         if (strstr(a->text, "the same rank was lost three times") != NULL)
             /* The job ends by its own rule (check_incident), and so does the history. */
             s->is_budget_spent = true;
-        else if (others_n == 0 && !p->member.is_leaving)
+        else if (others_n == 0 && !p->member.is_leaving && !s->is_budget_spent)
             violation(s, "a node's only process was refused", id, a->st);
         crash(s, id);
         return;
@@ -79,16 +113,29 @@ static void carry_out(struct sim *s, int id, const struct member_actions *a)
         p->ready_ms = s->now_ms + 10 + (int64_t)draw(s, 300);
     if (a->abort > p->aborted)
         p->aborted = a->abort;
+    if (a->lead && p->coordinator == NULL) {
+        const struct coordinator_inheritance from = {
+            .former_id = p->member.leader_id,
+            .ended = p->member.ended,
+            .past = &p->member.past,
+            .generation = p->member.generation,
+            .counts = p->member.counts,
+            .stop = p->member.known_stop,
+        };
+        open_coordinator(s, id, p->member.past.n > 0 ? &from : NULL);
+        member_lead(&p->member);
+        add_to_digest(s, 0x4000 + (uint64_t)id);
+    }
     if (a->fetch != 0) {
-        int zero = alive_of(s, 0);
+        int zero = leader_of(s, id);
         struct cluster_world world;
         /* A request takes a round trip; the reply may be lost. */
         if (zero >= 0 && s->processes[zero].coordinator != NULL && !s->processes[zero].is_frozen &&
             !is_lost(s, id, zero) &&
             coordinator_world(s->processes[zero].coordinator, p->node, p->member.config.incarnation,
                               a->fetch, &world)) {
-            record_world(s, (struct message_incarnation){0xC, (uint64_t)zero + 1}, &world);
-            if (member_on_world(&p->member, world.generation, s->now_ms))
+            record_world(s, s->processes[zero].leads_as, &world);
+            if (member_on_world(&p->member, world.generation, world.past, s->now_ms))
                 enter(s, id, &world);
         }
     }
@@ -106,7 +153,7 @@ static void send_reply(struct sim *s, int zero, int to, const struct message_rep
         return;
     m->reply = *reply;
     m->sent_ms = sent_ms;
-    if (s->processes[to].node == 0)
+    if (to == zero)
         deliver_in(s, m, 0);
     duplicate(s, m);
 }
@@ -131,10 +178,18 @@ static void receive_heartbeat(struct sim *s, struct packet *m)
     struct process *z = &s->processes[m->to];
     struct message_reply reply;
     static struct cluster_address address = {.bytes = sizeof(struct origin)};
-    const struct message_join join = {MESSAGE_PROTOCOL, s->nodes_n, 1, 1, "sim", "{}"};
+    const struct message_join join = {
+        MESSAGE_PROTOCOL, s->nodes_n, 1, 1, "sim", "{}", 0, m->past >= 0 ? &pasts[m->past] : NULL,
+        m->ended};
     memcpy(address.data, &m->origin, sizeof(m->origin));
     m->heartbeat.addresses_n = m->has_origin;
     m->heartbeat.addresses = &address;
+    if (z->coordinator == NULL && s->hands_over) {
+        reply = (struct message_reply){.answer = MESSAGE_ANSWER_ELSEWHERE,
+                                       .sequence = m->heartbeat.sequence,
+                                       .leader_id = member_leader(&z->member)};
+        send_reply(s, m->to, m->from, &reply, m->sent_ms);
+    }
     if (z->coordinator == NULL)
         return;
     const bool was_member = is_holder(z, &s->processes[m->from]),
@@ -149,6 +204,7 @@ static void receive_heartbeat(struct sim *s, struct packet *m)
     check_losses(s, m->to);
     check_incident(s, m->to);
     check_return(s, m->to, false);
+    check_load_error(s, m->to);
     if (reply.answer == MESSAGE_ANSWER_MEMBER && reply.is_lease &&
         m->heartbeat.revision == reply.revision && chance(s, 0.7)) {
         struct held *h = &z->held[m->heartbeat.node_id];
@@ -163,6 +219,61 @@ static void receive_heartbeat(struct sim *s, struct packet *m)
     flush(s, m->to);
 }
 
+/* ---- other coordinators ---- */
+
+static void yield(struct sim *s, int id, int leader_id)
+{
+    struct process *p = &s->processes[id];
+    struct member_actions actions = {0};
+    coordinator_close(p->coordinator);
+    p->coordinator = NULL;
+    add_to_digest(s, 0x5000 + (uint64_t)id);
+    member_follow(&p->member, leader_id, s->now_ms, &actions);
+    carry_out(s, id, &actions);
+}
+
+static struct message_view view_of(const struct process *p)
+{
+    struct message_view view = {.node_id = p->node,
+                                .incarnation = p->member.config.incarnation,
+                                .leader_id = member_leader(&p->member)};
+    if (p->coordinator != NULL)
+        coordinator_fill_view(p->coordinator, &view);
+    return view;
+}
+
+/* Requests the views of the nodes that are no members, as cluster.c does. */
+static void exchange_views(struct sim *s, int id)
+{
+    struct process *p = &s->processes[id];
+    for (int node = 0; node < s->nodes_n && p->coordinator != NULL; node++) {
+        struct message_incarnation expected;
+        const int to = answers_for(s, node);
+        if (!coordinator_wants_view(p->coordinator, node, &expected) || is_cut(s, p->node, node) ||
+            is_cut(s, node, p->node) || chance(s, s->loss) || s->is_host_down[node])
+            continue;
+        if (expected.lo != 0 && !s->processes[expected.lo - 1].is_alive) {
+            coordinator_on_ended(p->coordinator, node, expected, s->now_ms);
+            check_losses(s, id);
+            check_incident(s, id);
+            check_return(s, id, false);
+        }
+        if (to < 0 || to == id || s->processes[to].is_frozen)
+            continue;
+        struct process *q = &s->processes[to];
+        const struct message_view mine = view_of(p), theirs = view_of(q);
+        struct member_actions actions = {0};
+        if (q->coordinator != NULL && coordinator_yields(q->coordinator, &mine)) {
+            yield(s, to, mine.leader_id);
+        } else if (coordinator_yields(p->coordinator, &theirs)) {
+            yield(s, id, theirs.leader_id);
+        } else if (q->coordinator == NULL) {
+            member_on_view(&q->member, &mine, s->now_ms, &actions);
+            carry_out(s, to, &actions);
+        }
+    }
+}
+
 static void receive_disconnect(struct sim *s, int zero, int id)
 {
     const struct process *p = &s->processes[id];
@@ -172,6 +283,7 @@ static void receive_disconnect(struct sim *s, int zero, int id)
     check_losses(s, zero);
     check_incident(s, zero);
     check_return(s, zero, false);
+    exchange_views(s, zero);
 }
 
 /* A worker of this process finds that a connection ended. Its collective fails, too. */
@@ -230,6 +342,9 @@ static void tick(struct sim *s, int id)
         check_losses(s, id);
         check_incident(s, id);
         check_return(s, id, true);
+        exchange_views(s, id);
+    }
+    if (p->coordinator != NULL) {
         while ((line = log_queue_next(coordinator_log(p->coordinator), &is_warning)) != NULL)
             add_to_digest(s, (uint64_t)line[0]);
         flush(s, id);
@@ -237,7 +352,10 @@ static void tick(struct sim *s, int id)
     if (p->ready_ms != 0 && s->now_ms >= p->ready_ms && p->member.running == 0) {
         struct member_actions news = {0};
         p->ready_ms = 0;
-        member_ready(&p->member, &news);
+        if (cannot_load(s, p))
+            member_leave(&p->member, ST_STORE, LOAD_ERROR, s->now_ms, &news);
+        else
+            member_ready(&p->member, &news);
         carry_out(s, id, &news);
     }
     if (p->is_alive && trains(s, id)) {
@@ -281,18 +399,31 @@ static void lose_worker(struct sim *s, int id)
     carry_out(s, id, &actions);
 }
 
+/* Returns true if a second process of the node may be started while the first one lives. Not one of
+ * every node: they would be another job, which no process of the first one can hinder. */
+static bool may_double(const struct sim *s, int node)
+{
+    return node != 0 && !(s->hands_over && node == s->nodes_n - 1);
+}
+
 static void inject_fault(struct sim *s)
 {
     int id = (int)draw(s, (uint64_t)s->processes_n), node = (int)draw(s, (uint64_t)s->nodes_n);
     struct process *p = &s->processes[id];
     struct member_actions actions = {0};
+    if (s->hands_over && s->sides == 0 && chance(s, 0.3)) {
+        /* The network falls into two parts, mostly for longer than a lease. */
+        s->sides = draw(s, (uint64_t)1 << s->nodes_n);
+        s->sides_heal_ms = s->now_ms + 4000 + (int64_t)draw(s, 10000);
+        return;
+    }
     switch (draw(s, 9)) {
     case 0:
     case 1:
         crash(s, id);
         break;
     case 2: /* a second process of a node, by mistake, while the first may live */
-        if (node != 0 && chance(s, 0.5))
+        if (may_double(s, node) && chance(s, 0.5))
             start(s, node);
         break;
     case 3: /* frozen for a while */
@@ -305,12 +436,12 @@ static void inject_fault(struct sim *s)
         s->cut_to[node] = chance(s, 0.7);
         s->cut_from[node] = chance(s, 0.7);
         s->heal_ms[node] = s->now_ms + 100 + (int64_t)draw(s, 9000);
-        if (node != 0 && chance(s, 0.5)) /* a replacement is started while it is alive */
+        if (may_double(s, node) && chance(s, 0.5)) /* a replacement is started while it is alive */
             start(s, node);
         break;
     case 5: /* a worker dies, or a node leaves: it was asked to stop, or its results are wrong */
-        if (p->is_alive && !p->is_frozen && p->node != 0 && s->min_nodes < s->nodes_n &&
-            chance(s, 0.5)) {
+        if (p->is_alive && !p->is_frozen && p->node != 0 && p->coordinator == NULL &&
+            s->min_nodes < s->nodes_n && chance(s, 0.5)) {
             member_leave(&p->member, chance(s, 0.5) ? ST_TERMINATED : ST_FAULT, "not needed",
                          s->now_ms, &actions);
             carry_out(s, id, &actions);
@@ -319,14 +450,14 @@ static void inject_fault(struct sim *s)
         }
         break;
     case 6: { /* both sides see the connection reset, or those for data, or all of the process */
-        int zero = alive_of(s, 0);
+        int zero = leader_of(s, id);
         const bool has_data = chance(s, 0.5);
         if (has_data && p->is_alive && !p->is_frozen)
             cut_data(s, id, true);
         if (has_data && chance(s, 0.4))
             break;
-        if (p->is_alive && !p->is_frozen && p->node != 0 && zero >= 0 &&
-            !s->processes[zero].is_frozen) {
+        if (p->is_alive && !p->is_frozen && (s->hands_over ? id != zero : p->node != 0) &&
+            zero >= 0 && !s->processes[zero].is_frozen) {
             cut_packets(s, id);
             s->processes[zero].held[p->node].is_held = false;
             member_on_disconnect(&p->member, "reset", s->now_ms);
@@ -344,6 +475,8 @@ static void inject_fault(struct sim *s)
 
 static void heal(struct sim *s)
 {
+    if (s->now_ms >= s->sides_heal_ms)
+        s->sides = 0;
     for (int node = 0; node < s->nodes_n; node++) {
         if (s->now_ms >= s->heal_ms[node])
             s->cut_to[node] = s->cut_from[node] = false;
@@ -375,6 +508,7 @@ static void end_faults(struct sim *s)
 {
     s->has_no_faults = true;
     s->loss = s->slow = s->repeat = 0;
+    s->sides_heal_ms = 0;
     for (int i = 0; i < s->nodes_n; i++)
         s->heal_ms[i] = 0;
     for (int i = 0; i < s->packets_n; i++) /* slow packets arrive soon */
@@ -385,8 +519,8 @@ static void end_faults(struct sim *s)
         if (p->is_alive && alive_of(s, p->node) != i)
             crash(s, i); /* of several processes of a node only the last one stays */
     }
-    if (s->min_nodes == s->nodes_n)
-        return;
+    if (s->min_nodes == s->nodes_n || s->hands_over)
+        return; /* with hands_over the rest may be too few; sim_handover has one that stays away */
     const int away = 1 + (int)draw(s, (uint64_t)s->nodes_n - 1);
     s->away = has_trained(s, away) ? away : -1;
     if (s->away > 0 && alive_of(s, away) >= 0)
@@ -395,10 +529,10 @@ static void end_faults(struct sim *s)
 
 static bool is_settled(const struct sim *s)
 {
-    int zero = alive_of(s, 0);
+    const int first = alive_of(s, s->away == 0 ? 1 : 0);
+    const int zero = first < 0 ? -1 : leader_of(s, first);
     struct message_incarnation coordinator =
-        zero >= 0 ? (struct message_incarnation){0xC, (uint64_t)zero + 1}
-                  : (struct message_incarnation){0};
+        zero >= 0 ? s->processes[zero].leads_as : (struct message_incarnation){0};
     int64_t generation = 0;
     for (int node = 0; node < s->nodes_n; node++) {
         int id = alive_of(s, node);
@@ -422,11 +556,13 @@ static inline void sim_print(const struct sim *s)
         const struct member *m = &p->member;
         if (p->is_alive)
             print_message("# node %d process %d: joined %d running %lld ready %lld (%d held %d) "
-                          "generation %lld revision %lld replied %lld silent %lld missing %s\n",
+                          "generation %lld revision %lld replied %lld silent %lld target %d "
+                          "leader %d searches %d past %d leads %d missing %s\n",
                           p->node, i, m->is_joined, (long long)m->running, (long long)m->ready,
                           m->is_ready, m->is_ready_held, (long long)m->generation,
                           (long long)m->revision, (long long)m->replied_sequence,
-                          (long long)(s->now_ms - m->answered_ms), m->missing);
+                          (long long)(s->now_ms - m->answered_ms), m->target, m->leader_id,
+                          m->is_searching, m->past.n, p->coordinator != NULL, m->missing);
     }
 }
 
@@ -477,7 +613,13 @@ static void step(struct sim *s)
     check_one_world(s);
 }
 
-static void begin(struct sim *s, uint64_t seed)
+static void start_all(struct sim *s)
+{
+    for (int i = s->nodes_n - 1; i >= 0; i--)
+        start(s, i);
+}
+
+static void begin(struct sim *s, uint64_t seed, bool hands_over)
 {
     memset(s, 0, offsetof(struct sim, processes));
     s->processes_n = s->worlds_n = 0;
@@ -486,11 +628,12 @@ static void begin(struct sim *s, uint64_t seed)
     s->seed = seed;
     s->nodes_n = 3 + (int)(seed % 11 == 0 ? draw(s, 6) : draw(s, 2));
     s->min_nodes = seed % 3 == 0 ? (s->nodes_n + 1) / 2 : s->nodes_n;
+    s->hands_over = hands_over && s->min_nodes < s->nodes_n;
+    if (s->hands_over)
+        s->min_nodes = 1; /* only the majority keeps two coordinators apart */
     s->away = -1;
     s->max_restarts = 1 << 30;
     s->now_ms = 1000000;
-    for (int i = s->nodes_n - 1; i >= 0; i--)
-        start(s, i);
 }
 
 static bool end(struct sim *s)
@@ -538,9 +681,10 @@ static void overload_step(struct sim *s, int64_t most_ms)
 }
 
 /* A history without other faults. Returns true if all nodes train after 5 s. */
-static bool begin_calm(struct sim *s, uint64_t seed)
+static bool begin_calm(struct sim *s, uint64_t seed, bool hands_over)
 {
-    begin(s, seed);
+    begin(s, seed, hands_over);
+    start_all(s);
     s->has_no_faults = true;
     for (int64_t until_ms = s->now_ms + 5000; s->now_ms < until_ms && s->failure[0] == 0;)
         step(s);
@@ -554,7 +698,7 @@ static bool begin_calm(struct sim *s, uint64_t seed)
  * lost. */
 static inline bool sim_overload(struct sim *s, uint64_t seed)
 {
-    begin_calm(s, seed);
+    begin_calm(s, seed, seed % 2 == 0);
     for (int64_t begin_ms = s->now_ms; s->now_ms < begin_ms + 40000 && s->failure[0] == 0;) {
         int64_t worse_ms = seed % 2 == 0 ? (s->now_ms - begin_ms) / 1000 * 40 : 0;
         overload_step(s, 1200 + (worse_ms < 800 ? worse_ms : 800));
@@ -568,7 +712,8 @@ static inline bool sim_overload(struct sim *s, uint64_t seed)
 
 static inline bool sim_run(struct sim *s, uint64_t seed)
 {
-    begin(s, seed);
+    begin(s, seed, seed % 2 == 0);
+    start_all(s);
     int64_t calm_ms = s->now_ms + FAULTS_MS, end_ms = calm_ms + SETTLE_MS(s);
     while (s->failure[0] == 0 && !s->is_budget_spent && s->now_ms < end_ms) {
         if (!s->has_no_faults && s->now_ms >= calm_ms)
@@ -599,17 +744,19 @@ static inline bool sim_run(struct sim *s, uint64_t seed)
 /* All processes that live are in one generation, and it has no others. */
 static bool is_settled_without_lost(const struct sim *s)
 {
-    const int zero = alive_of(s, 0);
-    int alive_n = 0;
-    if (zero < 0 || s->processes[zero].member.running == 0)
-        return false;
+    int alive_n = 0, first = -1;
     for (int i = 0; i < s->processes_n; i++) {
         const struct process *p = &s->processes[i];
-        alive_n += p->is_alive;
-        if (p->is_alive && p->member.running != s->processes[zero].member.running)
+        if (!p->is_alive)
+            continue;
+        alive_n++;
+        first = first < 0 ? i : first;
+        if (p->member.running == 0 || p->member.running != s->processes[first].member.running)
             return false;
     }
-    return s->processes[zero].coordinator->world_n == alive_n;
+    const int zero = first < 0 ? -1 : leader_of(s, first);
+    return zero >= 0 && s->processes[zero].coordinator->is_running &&
+           s->processes[zero].coordinator->world_n == alive_n;
 }
 
 /* Runs one history in which all nodes but min_nodes are lost at random moments within 5 s. In every
@@ -617,7 +764,7 @@ static bool is_settled_without_lost(const struct sim *s)
 static inline bool sim_incident(struct sim *s, uint64_t seed)
 {
     int64_t at_ms[NODES_MAX];
-    if (!begin_calm(s, seed))
+    if (!begin_calm(s, seed, false))
         return end(s);
     const int least = 1 + (int)draw(s, (uint64_t)s->nodes_n - 1), lost_n = s->nodes_n - least;
     struct coordinator *c = s->processes[alive_of(s, 0)].coordinator;
@@ -646,7 +793,7 @@ static inline bool sim_incident(struct sim *s, uint64_t seed)
  * its generation, and each generation goes on from the same checkpoint. */
 static inline bool sim_rollback(struct sim *s, uint64_t seed)
 {
-    if (!begin_calm(s, seed))
+    if (!begin_calm(s, seed, false))
         return end(s);
     s->rolls_back = true;
     const int losses_n = 2 * s->nodes_n;
@@ -674,6 +821,61 @@ static inline bool sim_rollback(struct sim *s, uint64_t seed)
         i++;
         from_ms = s->now_ms + 1 + (int64_t)draw(s, 2000);
         end_ms = from_ms + 4 * SETTLE_MS(s);
+    }
+    return end(s);
+}
+
+/* ---- the coordinator's node is lost ---- */
+
+#define HANDOVER_MS 3000
+
+/* Runs until the processes that live train, for at most `within_ms`. */
+static void await_settled(struct sim *s, int64_t within_ms, const char *what)
+{
+    const int64_t end_ms = s->now_ms + within_ms;
+    do
+        step(s);
+    while (s->now_ms < end_ms && s->failure[0] == 0 && !is_settled_without_lost(s));
+    if (s->failure[0] == 0 && !is_settled_without_lost(s))
+        violation(s, what, s->now_ms, within_ms);
+}
+
+/* Runs one history in which the node of the coordinator is killed again and again, until one is
+ * left; the hosts stay up. The rest train on within HANDOVER_MS. At times the nodes come back, and
+ * are taken in: node 0 finds the job by the coordinator, not by its address. */
+static inline bool sim_handover(struct sim *s, uint64_t seed)
+{
+    begin(s, seed, false);
+    s->nodes_n = 2 + (int)draw(s, 5);
+    s->min_nodes = 1;
+    s->hands_over = s->has_no_faults = s->has_no_returns = s->always_steps = true;
+    start_all(s);
+    await_settled(s, 5000, "no world at the start");
+    for (int round = 0; round < 6 && s->failure[0] == 0; round++) {
+        int alive_n = 0;
+        for (int node = 0; node < s->nodes_n; node++)
+            alive_n += alive_of(s, node) >= 0;
+        for (int64_t until_ms = s->now_ms + (int64_t)draw(s, 4000); s->now_ms < until_ms;)
+            step(s);
+        if (alive_n == 1 || chance(s, 0.3)) {
+            for (int node = s->nodes_n - 1; node >= 0; node--)
+                if (alive_of(s, node) < 0)
+                    start(s, node);
+            await_settled(s, SETTLE_MS(s), "nodes that return are not taken in");
+            continue;
+        }
+        int any = 0;
+        while (!s->processes[any].is_alive)
+            any++;
+        const int leader = leader_of(s, any);
+        if (leader < 0)
+            continue;
+        /* All know that a step is finished, so no earlier world counts. */
+        for (int64_t known_ms = 1200; known_ms > 0 && s->failure[0] == 0; step(s))
+            known_ms -= s->processes[leader].coordinator->has_stepped ? 10 : 0;
+        end_process(s, leader, true, true);
+        await_settled(s, HANDOVER_MS,
+                      "the other nodes do not train on after the coordinator's loss");
     }
     return end(s);
 }

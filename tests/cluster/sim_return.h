@@ -1,6 +1,6 @@
 /* sim_return — nodes that return in the simulator (sim.h), and what must hold of them: a generation
  * finishes a step, or runs for COORDINATOR_RETURN_MS, before a node that returns ends it; after a
- * step such a node does not wait. */
+ * step such a node does not wait; such a node that cannot load ends only itself. */
 #ifndef CONVOY_TESTS_SIM_RETURN_H
 #define CONVOY_TESTS_SIM_RETURN_H
 
@@ -17,7 +17,7 @@ static bool trains(struct sim *s, int id)
         return false;
     if (p->trained != generation) {
         p->trained = generation;
-        p->step_ms = !s->has_no_steps && (s->rolls_back || chance(s, 0.8))
+        p->step_ms = !s->has_no_steps && (s->rolls_back || s->always_steps || chance(s, 0.8))
                          ? s->now_ms + (int64_t)draw(s, 3000)
                          : INT64_MAX;
     }
@@ -41,7 +41,8 @@ static void note_step(struct process *zero, const struct message_heartbeat *hear
 static bool is_return(const struct process *zero, const struct message_heartbeat *heartbeat)
 {
     const enum cluster_node_state state = zero->coordinator->nodes[heartbeat->node_id].state;
-    return state == CLUSTER_NODE_LOST || state == CLUSTER_NODE_LEFT || heartbeat->generation > 0;
+    return state == CLUSTER_NODE_LOST || state == CLUSTER_NODE_LEFT || heartbeat->generation > 0 ||
+           zero->coordinator->former_id >= 0;
 }
 
 static bool is_outside(const struct coordinator_node *node)
@@ -91,6 +92,32 @@ static void check_return(struct sim *s, int zero, bool is_tick)
             violation(s, "a node waits, although the generation has finished a step", i,
                       view->generation);
     }
+}
+
+/* ---- nodes that cannot load ---- */
+
+#define LOAD_ERROR "the disk is full"
+
+/* Returns whether this process ends with an error now, before its workers were ready once: a
+ * quarter of the nodes that join a job that has trained. */
+static bool cannot_load(struct sim *s, const struct process *p)
+{
+    const int zero = leader_of(s, (int)(p - s->processes));
+    return s->min_nodes < s->nodes_n && !s->has_no_faults && p->node != 0 &&
+           p->coordinator == NULL && p->member.ready == 0 && zero >= 0 &&
+           s->processes[zero].coordinator->worlds_n > 0 && chance(s, 0.25);
+}
+
+/* After a message to node 0's coordinator. A new process of node 0 has had no generation: there the
+ * error ends the job, and so the history. */
+static void check_load_error(struct sim *s, int zero)
+{
+    const struct coordinator *c = s->processes[zero].coordinator;
+    if (!c->is_ended || strstr(c->why, LOAD_ERROR) == NULL)
+        return;
+    s->is_budget_spent = true;
+    if (c->worlds_n > 0)
+        violation(s, "a node that could not load ended the job", c->generation, c->worlds_n);
 }
 
 #endif

@@ -43,13 +43,15 @@ struct process {
     int64_t trained, step_ms; /* it trains in this generation, and finishes a step then */
     int64_t step;             /* of its worker; -1: none since the process began */
     struct coordinator *coordinator;
+    struct message_incarnation leads_as; /* of its last coordinator */
     struct view { /* of node 0: its coordinator as it was before the event (sim_return.h) */
         int64_t generation, begun_ms;
         bool is_running, has_stepped;
         bool is_returning[NODES_MAX], is_in_world[NODES_MAX];
     } view;
     struct incident { /* of node 0: the losses since a finished step (sim_incident.h) */
-        int64_t restarts;
+        int64_t restarts, generation;
+        int worlds_n;
         bool is_open; /* it has taken a restart */
         /* step: the highest after which the node was lost; before: its step before the event */
         int64_t losses[NODES_MAX], step[NODES_MAX], before[NODES_MAX], reported[NODES_MAX];
@@ -75,6 +77,8 @@ struct packet {
     int64_t generation;
     int rank;
     bool has_join, has_origin;
+    int past; /* of a message that joins: the index of its list in `pasts` */
+    struct message_incarnation ended;
     struct origin origin;
     union {
         struct message_heartbeat heartbeat;
@@ -88,8 +92,14 @@ struct sim {
     int away;               /* after the last fault: a node that stays away for now; -1: none */
     int64_t now_ms, order;
     int max_restarts;
+    bool hands_over; /* other nodes may become the coordinator: half of the seeds with min_nodes */
+    bool is_host_down[NODES_MAX]; /* the host of the node's last process lost power */
+    uint64_t sides;               /* nodes with different bits do not reach each other */
+    int64_t sides_heal_ms;
+    int coordinators_n;
     bool has_no_returns; /* nodes that are lost stay away */
     bool has_no_steps;   /* no generation finishes one */
+    bool always_steps;   /* each complete generation finishes a step, if it lasts long enough */
     bool rolls_back;     /* each generation goes on from step 0 */
     bool has_no_faults, is_budget_spent;
     double loss, repeat, slow;
@@ -163,11 +173,19 @@ static void deliver_in(struct sim *s, const struct packet *m, int64_t in_ms)
     s->at_ms[m - s->packets] = s->now_ms + in_ms;
 }
 
+/* Returns true if nothing that node a sends arrives at node b. */
+static bool is_cut(const struct sim *s, int a, int b)
+{
+    return a != b && (s->cut_to[a] || s->cut_from[b] || ((s->sides >> a ^ s->sides >> b) & 1));
+}
+
 static bool is_lost(struct sim *s, int from, int to)
 {
     int a = s->processes[from].node, b = s->processes[to].node;
-    if (a == b)
-        return false; /* node 0 reaches itself by call */
+    if (from == to || (a == b && !s->hands_over))
+        return false; /* a node reaches its own coordinator by call */
+    if (s->hands_over)
+        return is_cut(s, a, b) || chance(s, s->loss);
     return (b == 0 && s->cut_to[a]) || (a == 0 && s->cut_from[b]) || chance(s, s->loss);
 }
 
@@ -179,6 +197,43 @@ static int alive_of(const struct sim *s, int node)
     }
     return -1;
 }
+
+/* The process that answers at the address of a node: with several processes of the node, the one
+ * that has a coordinator. */
+static int answers_for(const struct sim *s, int node)
+{
+    for (int i = s->processes_n - 1; i >= 0 && s->hands_over; i--)
+        if (s->processes[i].is_alive && s->processes[i].node == node &&
+            s->processes[i].coordinator != NULL)
+            return i;
+    return alive_of(s, node);
+}
+
+/* The process of the coordinator that this one is a member of; -1: it has none that lives. */
+static int leader_of(const struct sim *s, int id)
+{
+    for (int i = 0; i < s->processes_n && s->hands_over; i++)
+        if (s->processes[i].coordinator != NULL &&
+            message_is_same(s->processes[i].leads_as, s->processes[id].member.coordinator))
+            return i;
+    return s->hands_over ? -1 : alive_of(s, 0);
+}
+
+#define PASTS_N 2048
+static struct succession pasts[PASTS_N];
+static int pasts_i;
+
+/* Copies the list of a message that joins; it is read before the ring is full. */
+static int keep_past(const struct succession *past)
+{
+    struct succession *copy = &pasts[pasts_i = (pasts_i + 1) % PASTS_N];
+    copy->n = 0;
+    copy->left_out = 0;
+    succession_merge(copy, past);
+    return pasts_i;
+}
+
+static void carry_out(struct sim *s, int id, const struct member_actions *a);
 
 static void duplicate(struct sim *s, const struct packet *m)
 {
@@ -193,11 +248,23 @@ static void send_heartbeat(struct sim *s, int from)
 {
     struct process *p = &s->processes[from];
     struct message_heartbeat heartbeat;
-    int to = alive_of(s, 0);
+    const int target = p->member.target;
+    int to = p->node == target ? from : answers_for(s, target);
     p->heartbeat_ms = s->now_ms;
     p->member.step = p->step;
     bool has_origin = member_has_addresses(&p->member),
          is_joining = member_make_heartbeat(&p->member, s->now_ms, &heartbeat);
+    if (to < 0 && s->hands_over) {
+        struct member_actions actions = {0};
+        if (s->is_host_down[target] || is_cut(s, p->node, target) || is_cut(s, target, p->node))
+            return;
+        member_on_refused(&p->member, target, "refused", s->now_ms, &actions);
+        if (actions.is_urgent) /* the next request is sent soon */
+            p->heartbeat_ms = s->now_ms - 400;
+        actions.is_urgent = false;
+        carry_out(s, from, &actions);
+        return;
+    }
     if (to < 0) { /* the connection is refused */
         if (chance(s, 0.9))
             member_on_disconnect(&p->member, "refused", s->now_ms);
@@ -213,7 +280,9 @@ static void send_heartbeat(struct sim *s, int from)
     m->has_join = is_joining;
     m->has_origin = has_origin;
     m->origin = (struct origin){p->node, from, (int32_t)p->member.ready};
-    if (p->node == 0)
+    m->past = is_joining && s->hands_over ? keep_past(&p->member.past) : -1;
+    m->ended = p->member.ended;
+    if (to == from)
         deliver_in(s, m, 0);
     duplicate(s, m);
 }
@@ -249,7 +318,7 @@ static void record_world(struct sim *s, struct message_incarnation coordinator,
     for (int i = 0; i < s->processes_n && !s->rolls_back; i++)
         if (s->processes[i].is_alive && s->processes[i].step > w->step)
             w->step = s->processes[i].step;
-    if (world->node_ids[0] != 0)
+    if (!s->hands_over && world->node_ids[0] != 0)
         violation(s, "a world has no node 0", world->node_ids[0], 0);
     if (world->nodes_n < s->min_nodes)
         violation(s, "a world has too few nodes", world->nodes_n, s->min_nodes);
@@ -263,7 +332,11 @@ static void record_world(struct sim *s, struct message_incarnation coordinator,
             violation(s, "a world has the address of another node", i, b->node);
         for (int k = 0; k < s->worlds_n - 1; k++) {
             const struct origin *old = &s->worlds[k].origins[i];
-            if (old->process == b->process && old->ready >= b->ready)
+            /* A coordinator that is cut off may form a world of an older readiness, which nobody
+             * enters. */
+            const bool is_own = message_is_same(s->worlds[k].coordinator, coordinator);
+            if (old->process == b->process &&
+                (is_own || !s->hands_over ? old->ready >= b->ready : old->ready == b->ready))
                 violation(s, "a readiness was used for two worlds", b->process, b->ready);
         }
     }
@@ -303,6 +376,23 @@ static bool is_complete(const struct sim *s, const struct process *p)
  * off while its NODE_ID was given to a second one. Such a process may stay in its old world until
  * its lease ends, but not together with all others of that world. A process whose connections for
  * data ended does not run: no collective can end. */
+static void check_two_coordinators(struct sim *s)
+{
+    const struct process *first = NULL;
+    for (int i = 0; i < s->processes_n; i++) {
+        const struct process *p = &s->processes[i];
+        if (!p->is_alive || p->is_frozen || p->member.running == 0 || p->member.running == p->cut ||
+            !is_complete(s, p))
+            continue;
+        if (first == NULL)
+            first = p;
+        else if (p->member.running != first->member.running ||
+                 !message_is_same(p->member.coordinator, first->member.coordinator))
+            violation(s, "the worlds of two coordinators run at once", first->member.running,
+                      p->member.running);
+    }
+}
+
 static void check_one_world(struct sim *s)
 {
     const struct process *first = NULL;
@@ -318,6 +408,7 @@ static void check_one_world(struct sim *s)
                         : is_complete(s, p) && is_complete(s, first))
             violation(s, "two worlds run at once", first->member.running, p->member.running);
     }
+    check_two_coordinators(s);
 }
 
 #endif

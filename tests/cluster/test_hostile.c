@@ -162,7 +162,7 @@ static void pipelined_while_held(int port, SSL_CTX *ctx)
 {
     char back[8192] = "";
     struct message_heartbeat heartbeat = {.node_id = 1, .incarnation = {7, 7}, .sequence = 1};
-    struct message_join join = {MESSAGE_PROTOCOL, 2, 1, 1, "x", agree};
+    struct message_join join = {MESSAGE_PROTOCOL, 2, 1, 1, "x", agree, 0, NULL, {0, 0}};
     struct message_reply reply;
     int fd = dial(port);
     SSL *ssl = shake(ctx, fd);
@@ -202,7 +202,7 @@ static void record(int port, SSL_CTX *ctx)
     SSL *ssl = SSL_new(ctx);
     BIO *in = BIO_new(BIO_s_mem()), *out = BIO_new(BIO_s_mem());
     struct message_heartbeat heartbeat = {.node_id = 1, .incarnation = {8, 8}, .sequence = 1};
-    struct message_join join = {MESSAGE_PROTOCOL, 2, 1, 1, "x", agree};
+    struct message_join join = {MESSAGE_PROTOCOL, 2, 1, 1, "x", agree, 0, NULL, {0, 0}};
     SSL_set_bio(ssl, in, out);
     SSL_set_connect_state(ssl);
     for (int i = 0; i < 10 && !SSL_is_init_finished(ssl); i++) {

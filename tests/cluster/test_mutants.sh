@@ -33,7 +33,7 @@ a new node 0 is not noticed|member|s/    if (!is_known) {$/    if (0) {/
 a reply without a lease is taken for one|member|s/reply->is_lease \&\& sent_ms > m->answered_ms/sent_ms > m->answered_ms/
 a readiness outlives its node 0|member|s/} else if (m->is_ready \&\& m->is_ready_sent/} else if (0 \&\& m->is_ready_sent/
 a readiness that is given up keeps its number|member|s/actions->abort = ++m->generation;/actions->abort = m->generation + 1;/
-too few nodes begin|coordinator_world|s/    return ready_n >= c->config.min_nodes;/    return true;/
+too few nodes begin|coordinator_world|s/    return ready_n >= c->config.min_nodes \&\& /    return /
 a lost node is waited for|coordinator_world|s/    if (coordinator_is_absent(node)) {/&return false;/
 a node that has left is waited for|coordinator_world|s/    if (node->has_departed)$/    if (0)/
 a world has the addresses of other nodes|coordinator_world|s/c->addresses + (size_t)i \* n/c->addresses + (size_t)c->world_n * n/
@@ -43,8 +43,9 @@ a node that is back is not taken in|coordinator|s/        regroup_nodes(c, node,
 a generation goes on when a node is taken in|coordinator|/^static void regroup_nodes/,/^}/s/    stop_running(c, now_ms);/    ;/
 a node outside is not heard while the others run|coordinator|s/    if (c->is_running \&\& node->is_in_world)$/    if (c->is_running)/
 the loss of a node of the world is none|coordinator|s/c->is_running ? node->is_in_world :/c->is_running ? false :/
-a node that leaves ends the job|coordinator|s/    return c->stop == 0 \&\& !c->is_ended \&\& coord/    return 0 \&\& coord/
+a node that leaves ends the job|coordinator|s/^    if (c->is_ended || !coord/    if (1 || !coord/
 a node with a fault ends the job|coordinator|s/ || st == ST_FAULT);/);/
+a node that cannot load ends the job|coordinator|s/^    if (is_outside(c, node) \&\& st != ST_OK)$/    if (0)/
 a node that has left cannot return|coordinator_join|s/    if (coordinator_is_absent(node) || node->has_departed)$/    if (coordinator_is_absent(node))/
 both signs of a death wait for the grace|coordinator|/^static void apply_closed/,/^}/s/    if (node \&\& /    if (0 \&\& /
 both signs of a death wait, where the connection is closed last|coordinator|s/^    if (!coordinator_nodes_is_dead(node))$/    if (1)/
@@ -63,8 +64,25 @@ a return waits although a step is finished|coordinator_world|s/node->is_returnin
 a step of an earlier generation counts|coordinator|s/node->is_in_world || heartbeat->stepped != c->generation)/node->is_in_world || heartbeat->stepped == 0)/
 the steps of the generation before count|coordinator_world|s/^    c->has_stepped = false;/    ;/
 the time of the generation before counts|coordinator_world|s/^    c->world_begun_ms = now_ms;/    c->world_begun_ms += c->world_begun_ms ? 0 : now_ms;/
-a lost node that is back counts as new|coordinator_join|s/\.is_returning = is_back || heartbeat->generation > 0,/.is_returning = false,/
+a lost node that is back counts as new|coordinator_join|s/is_back || heartbeat->generation > 0 || c->former_id >= 0,/false,/
 a step is reported once a process, not once a generation|member|s/    if (generation <= m->stepped)$/    if (m->stepped > 0)/
+a second coordinator needs no majority|succession|s/^            return false;$/            continue;/
+half of a world is enough for any coordinator|succession|s/2 \* in_n == world->n \&\& is_incumbent/2 * in_n == world->n/
+a third of a world is enough for its coordinator|succession|s/2 \* in_n == world->n \&\& is_incumbent/3 * in_n >= world->n \&\& is_incumbent/
+only the first world of a list counts|succession|/^bool succession_permits/,/^}/s/i < s->n; i++/i < (s->n > 1); i++/
+a process that has ended in sight counts as living|succession|s/(process->was_in_sight || is_whole)/is_whole/
+a process that is replaced counts as living|succession|s/(process->was_in_sight || is_whole)/process->was_in_sight/
+an ended process accounts for the others|succession|s/            accounted_n < world->n)/            accounted_n < 2)/
+a finished world replaces none|succession|s/    drop_replaced(s);/    ;/
+a world is not checked against the list|coordinator_world|s/ \&\& is_permitted(c);/;/
+a member that loads counts for a world|coordinator_world|s/    return is_ready(node) \&\& message_is_same(node/    return message_is_same(node/
+another process of a node counts for it|coordinator_world|s/    return is_ready(node) \&\& message_is_same(node.*/    return is_ready(node);/
+a member forgets a world that it enters|member|s/    if (!is_wanted || (past \&\& !succession_add(\&m->past, past)))/    if (!is_wanted)/
+no coordinator yields|coordinator|s/    return has_past \&\& (other->is_running || .*/    return false;/
+a new node 0 does not yield to a running job|coordinator|s/    if (other->has_past != has_past)$/    if (other->has_past != has_past) return false; if (0)/
+no node leads the job|member|s/        actions->lead = true;$/        actions->lead = false;/
+a member follows an answer that another node sent before|member|s/    if (m->config.may_search \&\& reply->leader_id != m->target)/    if (0)/
+the next coordinator waits for the lost one|coordinator_world|s/               is_new_to_successor(c, node) || now_ms/               now_ms/
 ROWS
 }
 plant_all tests/cluster/test_sim.c cluster 20000

@@ -13,6 +13,7 @@
  *     of its death: its connection was closed, and so was one for data (sim_death.h).
  *   - A generation finishes a step, or runs for 10 s, before a node that returns ends it; after a
  *     step such a node does not wait (sim_return.h).
+ *   - A node that joins a job that has trained, and cannot load, does not end the job.
  *   - The losses until a step is finished take one restart; only three losses of one node give the
  *     job up (sim_incident.h).
  * Liveness: 16 s after the last fault all nodes are in one generation, 26 s where some may be left
@@ -60,6 +61,13 @@ TEST(returns_to_a_checkpoint_do_not_end_the_job)
             fail_msg("%s", sim.failure);
 }
 
+TEST(the_loss_of_the_coordinators_node_does_not_stop_the_job)
+{
+    for (uint64_t seed = 1; seed <= 2000; seed++)
+        if (!sim_handover(&sim, seed))
+            fail_msg("%s", sim.failure);
+}
+
 TEST(the_same_seed_gives_the_same_history)
 {
     for (uint64_t seed = 500; seed < 600; seed++) {
@@ -76,6 +84,7 @@ int main(int argc, char **argv)
         uint64_t first = (uint64_t)atoll(argv[1]), n = (uint64_t)atoll(argv[2]);
         for (uint64_t seed = first; seed < first + n; seed++) {
             if (!sim_run(&sim, seed) || (seed % 10 == 0 && !sim_overload(&sim, seed)) ||
+                (seed % 10 == 6 && !sim_handover(&sim, seed)) ||
                 (seed % 10 == 5 && (!sim_incident(&sim, seed) || !sim_rollback(&sim, seed)))) {
                 printf("%s\n", sim.failure);
                 sim_print(&sim);

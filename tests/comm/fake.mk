@@ -20,7 +20,7 @@ $(BUILD)/tests/comm/nccl_lacks/libnccl.so.2: FAKE_AS := -DFAKE_LACKS
 $(FAKE_NCCL): tests/comm/fake_nccl.c tests/comm/fake_nccl.h tests/comm/fake_nccl_sum.h tests/comm/fake_nccl_calls.h kernels/f16.h
 	@mkdir -p $(@D)
 	$(CC) -std=c11 -D_GNU_SOURCE -O2 -g -fPIC -shared -Wall -Wextra $(if $(WERROR),-Werror) $(if $(SAN),-fsanitize=$(SAN)) $(FAKE_AS) -o $@ $< -pthread
-$(BUILD)/tests/comm/test_comm_nccl $(BUILD)/tests/comm/test_nccl_async $(BUILD)/tests/comm/test_comm_auto $(BUILD)/tests/mesh/test_mesh_device $(BUILD)/tests/mesh/test_mesh_decide: $(FAKE_NCCL)
+$(BUILD)/tests/comm/test_comm_nccl $(BUILD)/tests/comm/test_nccl_async $(BUILD)/tests/comm/test_comm_auto $(BUILD)/tests/mesh/test_mesh_device $(BUILD)/tests/mesh/test_mesh_decide $(BUILD)/tests/mesh/test_mesh_exact_device $(BUILD)/tests/mesh/test_peer_copy_device: $(FAKE_NCCL)
 $(BUILD)/tests/cuda/test_device_cuda: $(FAKE_NCCL)
 # It counts the sleeps of the queue's threads.
 $(BUILD)/tests/comm/test_nccl_async: private LDFLAGS += -Wl,--wrap=clock_sleep_us
@@ -31,7 +31,7 @@ $(BUILD)/tests/cuda/nccl/libcublasLt.so.13: $(BUILD)/tests/cuda/libcublasLt.so.1
 $(NCCL_LIBS):
 	@mkdir -p $(@D)
 	@ln -f $< $@
-$(BUILD)/tests/cuda/test_nccl_cuda: $(NCCL_LIBS)
+$(BUILD)/tests/cuda/test_nccl_cuda $(BUILD)/tests/cuda/test_exact_nccl_cuda $(BUILD)/tests/cuda/test_copies_nccl_cuda: $(NCCL_LIBS)
 
 # NVIDIA's own nccl.h, where it is installed beside CUDA's headers: tests/comm/test_nccl_header.c compares.
 NCCL_HEADER := $(if $(HAS_CUDA),$(firstword $(wildcard $(CUDA_ROOT)/include/nccl.h /usr/local/cuda/include/nccl.h /usr/include/nccl.h)))

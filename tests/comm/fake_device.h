@@ -47,6 +47,7 @@ struct fake_device_stream {
     struct fake_device_work *late; /* [late_first, late_n) are to be done */
     int late_first, late_n, late_cap, asked;
     _Atomic int64_t posted, finished; /* operations, so far */
+    _Atomic int64_t busy_since_ns, busy_ns;
     pthread_mutex_t mutex;
     struct fake_device_stream *next_closed;
 };
@@ -54,18 +55,22 @@ static struct {
     char *base, *alias;
     struct fake_device_block block[FAKE_DEVICE_BLOCKS]; /* ascending */
     int blocks_n;
+    void *mapping[FAKE_DEVICE_BLOCKS]; /* of dev_pin_mapping */
+    int mappings_n;
     pthread_mutex_t mutex;
     struct dev_ops ops;
     const struct dev_ops *cpu;
     char bus[24];
+    char uuid[16];
     atomic_int mig_n; /* over 0: each question for the uuid has another answer, as for MIG */
     struct fake_device_stream *closed;
     atomic_int left_sms;     /* of dev_leave_sms */
     atomic_int high_n;       /* streams of high priority that were opened */
     atomic_int query_hangs;  /* queries do not return until it is 0, as in a broken driver */
     atomic_int hanging_n;    /* threads in such a query */
+    atomic_int late_n;       /* queries of an event before its work is done */
     _Atomic int64_t carried; /* bytes copied between the two memories */
-} fake_device = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+} fake_device = {.mutex = PTHREAD_MUTEX_INITIALIZER, .late_n = 2};
 
 static bool fake_device_contains(const void *p)
 {
@@ -126,10 +131,30 @@ static enum status fake_device_pin(struct dev *dev, size_t bytes, void **out)
     memset(*out, 0xAB, bytes);
     return ST_OK;
 }
+/* The bytes stay as they are: a copy of an earlier process may lie there. */
+static enum status fake_device_pin_mapping(struct dev *dev, void *data, size_t bytes)
+{
+    (void)dev, (void)bytes;
+    pthread_mutex_lock(&fake_device.mutex);
+    if (fake_device.mappings_n == FAKE_DEVICE_BLOCKS)
+        abort();
+    fake_device.mapping[fake_device.mappings_n++] = data;
+    pthread_mutex_unlock(&fake_device.mutex);
+    return ST_OK;
+}
 static void fake_device_unpin(struct dev *dev, void *data)
 {
+    bool is_mapping = false;
     (void)dev;
-    free(data);
+    pthread_mutex_lock(&fake_device.mutex);
+    for (int i = 0; i < fake_device.mappings_n && !is_mapping; i++)
+        if (fake_device.mapping[i] == data) {
+            fake_device.mapping[i] = fake_device.mapping[--fake_device.mappings_n];
+            is_mapping = true;
+        }
+    pthread_mutex_unlock(&fake_device.mutex);
+    if (!is_mapping)
+        free(data);
 }
 static bool fake_device_holds(const struct dev *dev, const void *data)
 {
@@ -325,12 +350,48 @@ static enum status fake_device_stream_wait_stream(struct stream *waiting, struct
                               .position = fake_device_of(first)->posted};
     return fake_device_stream_wait(waiting, &event);
 }
+/* fake_device_hold — stops a stream for some milliseconds. */
+static int fake_device_run_hold(struct fake_device_stream *s, const void *args)
+{
+    int64_t until_ns;
+    (void)s;
+    memcpy(&until_ns, args, sizeof until_ns);
+    return clock_ns() >= until_ns;
+}
+static inline void fake_device_hold(struct stream *s, int64_t ms)
+{
+    struct fake_device_work work = {.run = fake_device_run_hold};
+    const int64_t until_ns = clock_ns() + ms * 1000000;
+    memcpy(work.args, &until_ns, sizeof until_ns);
+    fake_device_put(fake_device_of(s), &work);
+}
+/* The time is that in which the work was done, late as it is. */
+static int fake_device_run_mark(struct fake_device_stream *s, const void *args)
+{
+    bool is_begin;
+    memcpy(&is_begin, args, sizeof is_begin);
+    s->busy_ns += is_begin ? 0 : clock_ns() - s->busy_since_ns;
+    s->busy_since_ns = clock_ns();
+    return 1;
+}
+static enum status fake_device_busy_mark(struct stream *s, bool is_begin)
+{
+    struct fake_device_work work = {.run = fake_device_run_mark};
+    memcpy(work.args, &is_begin, sizeof is_begin);
+    fake_device_put(fake_device_of(s), &work);
+    return ST_OK;
+}
+static enum status fake_device_busy_ms(struct stream *s, double *out)
+{
+    *out = (double)atomic_exchange(&fake_device_of(s)->busy_ns, 0) * 1e-6;
+    return ST_OK;
+}
 static void fake_device_event_free(struct dev_event *event) { free(event); }
 /* Done only when it was asked for a few times. */
-static bool fake_device_has_reached(struct fake_device_stream *s, int64_t position)
+static bool fake_device_has_reached(struct fake_device_stream *s, int64_t position, int late_n)
 {
     pthread_mutex_lock(&s->mutex);
-    if (s->finished < position && ++s->asked > 2)
+    if (s->finished < position && ++s->asked > late_n)
         fake_device_settle_locked(s);
     pthread_mutex_unlock(&s->mutex);
     return s->finished >= position;
@@ -346,13 +407,13 @@ static enum status fake_device_stream_query(struct stream *stream, bool *out)
 {
     fake_device_query_begins();
     struct fake_device_stream *s = fake_device_of(stream);
-    *out = fake_device_has_reached(s, s->posted);
+    *out = fake_device_has_reached(s, s->posted, 2);
     return ST_OK;
 }
 static enum status fake_device_event_query(struct dev_event *event, bool *out)
 {
     fake_device_query_begins();
-    *out = fake_device_has_reached(event->stream, event->position);
+    *out = fake_device_has_reached(event->stream, event->position, fake_device.late_n);
     return ST_OK;
 }
 static enum status fake_device_sync(struct stream *stream)
@@ -395,6 +456,7 @@ static void fake_device_info(const struct dev *dev, struct dev_info *out)
     out->kind = DEV_KIND_CUDA;
     out->scratch_bytes = (int64_t)CUDA_SCRATCH_BYTES; /* as on a GPU, for the memory plan */
     strcpy(out->bus, fake_device.bus);
+    memcpy(out->uuid, fake_device.uuid, sizeof out->uuid);
     if (fake_device.mig_n > 0)
         out->uuid[0] = (char)atomic_fetch_add(&fake_device.mig_n, 1);
 }
@@ -470,6 +532,7 @@ static const struct dev_async_ops fake_device_async = {
     .make_current = fake_device_make_current,
     .holds = fake_device_holds,
     .pin = fake_device_pin,
+    .pin_mapping = fake_device_pin_mapping,
     .unpin = fake_device_unpin,
     .stream_handle = fake_device_stream_handle,
     .stream_query = fake_device_stream_query,
@@ -487,6 +550,8 @@ static const struct dev_async_ops fake_device_async = {
     .read_async = fake_device_copy,
     .times_begin = fake_device_do_nothing,
     .times_step = fake_device_do_nothing,
+    .busy_mark = fake_device_busy_mark,
+    .busy_ms = fake_device_busy_ms,
 };
 
 /* Filled once: the first device may compute while the next one is opened. */

@@ -179,18 +179,20 @@ static void carry_out(struct world *w, struct op *const *op)
         if (is_read)
             memcpy(copy[r], at(op[r]->in), in_n * each);
     }
+    const size_t part = op[0]->kind == REDUCE_SCATTER ? n : (n + (size_t)w->n - 1) / (size_t)w->n,
+                 ring_part = atomic_load(&knobs.adds_in_ring) ? part : 0;
     for (int r = 0; r < w->n; r++) {
         char *out = at(op[r]->out);
         switch (op[0]->kind) {
         case ALL_REDUCE:
-            add(in, out, op[0]->type, 0, n, w->n);
+            add(in, out, op[0]->type, 0, n, w->n, ring_part);
             break;
         case REDUCE:
             if (r == op[0]->peer)
-                add(in, out, op[0]->type, 0, n, w->n);
+                add(in, out, op[0]->type, 0, n, w->n, ring_part);
             break;
         case REDUCE_SCATTER:
-            add(in, out, op[0]->type, (size_t)r * n, n, w->n);
+            add(in, out, op[0]->type, (size_t)r * n, n, w->n, ring_part);
             break;
         case ALL_GATHER:
             for (int from = 0; from < w->n; from++)

@@ -24,6 +24,7 @@ struct fake_nccl {
     /* ncclMemAlloc and ncclMemFree; NULL: the library's allocator fails. */
     void *(*mem_alloc)(size_t bytes);
     void (*mem_free)(void *data);
+    atomic_int adds_in_ring; /* sums are added around a ring, not in a tree */
     /* Faults to inject. */
     atomic_int init_hangs;   /* the last rank is never connected */
     atomic_int is_lazy;      /* a communicator connects at its first call, when all have made it */

@@ -1,4 +1,5 @@
-/* fake_nccl_sum — the additions of the tests' own NCCL, in a binary tree over the ranks. */
+/* fake_nccl_sum — the additions of the tests' own NCCL: in a binary tree over the ranks, or around
+ * a ring, as NCCL's rings add. */
 #ifndef CONVOY_TESTS_COMM_FAKE_NCCL_SUM_H
 #define CONVOY_TESTS_COMM_FAKE_NCCL_SUM_H
 
@@ -48,12 +49,27 @@ static double tree(char *const *in, int type, size_t i, int first, int n)
     return type == 8 ? a + b : (double)((float)a + (float)b);
 }
 
-/* out = the sum of elements [first, first + n) over all ranks' buffers. */
-static void add(char *const *in, char *out, int type, size_t first, size_t n, int ranks)
+/* The sum begins after the rank that owns the element, and ends with it. */
+static double ring(char *const *in, int type, size_t i, int owner, int ranks)
+{
+    double sum = read_one(in[(owner + 1) % ranks], type, i);
+    for (int k = 2; k <= ranks; k++) {
+        double x = read_one(in[(owner + k) % ranks], type, i);
+        sum = type == 8 ? sum + x : (double)((float)sum + (float)x);
+    }
+    return sum;
+}
+
+/* out = the sum of elements [first, first + n) over all ranks' buffers. ring_part: elements of a
+ * rank's part of the ring; 0: in a tree. */
+static void add(char *const *in, char *out, int type, size_t first, size_t n, int ranks,
+                size_t ring_part)
 {
     char *sum = malloc(n * bytes_of(type) + 1);
     for (size_t i = 0; i < n; i++) {
-        double x = tree(in, type, first + i, 0, ranks);
+        double x = ring_part > 0
+                       ? ring(in, type, first + i, (int)((first + i) / ring_part) % ranks, ranks)
+                       : tree(in, type, first + i, 0, ranks);
         if (type == 8)
             ((double *)(void *)sum)[i] = x;
         else if (type == 7)

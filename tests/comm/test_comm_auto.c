@@ -89,12 +89,15 @@ TEST(one_has_no_nccl)
 }
 
 /* All ranks of the tests have one device. With its bus id known, NCCL is refused inside a node, but
- * not between nodes. */
+ * not between nodes, which may be machines; with its number known, also there. */
 TEST(shared_gpu)
 {
     strcpy(fake_device.bus, "0000:3b:00.0");
     choose(1, 2, -1, "shm", "two ranks on one GPU, and rank 1 shares 0000:3b:00.0");
     choose(2, 1, -1, "nccl", "all 2 ranks");
+    fake_device.uuid[3] = 9;
+    choose(2, 1, -1, "ucx", "two ranks on one GPU, and rank 1 shares 0000:3b:00.0");
+    fake_device.uuid[3] = 0;
     fake_device.bus[0] = 0;
 }
 

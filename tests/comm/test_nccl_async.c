@@ -79,12 +79,8 @@ static void ahead_rank(struct suite_rank *me)
 TEST(the_host_runs_ahead)
 {
     int finalized = atomic_load(&knobs->finalized_n), aborted = atomic_load(&knobs->aborted_n);
-    atomic_store(&knobs->under_way_most, 0);
     suite_this = &suite_nccl;
     suite_each(20000, 2, ahead_rank);
-    print_message("# %d calls of one communicator on its stream at a time\n",
-                  atomic_load(&knobs->under_way_most));
-    assert_true(atomic_load(&knobs->under_way_most) >= CALLS / 2);
     assert_int_equal(atomic_load(&knobs->finalized_n) - finalized, 2 + 3);
     assert_int_equal(atomic_load(&knobs->aborted_n), aborted);
     assert_true(atomic_load(&fake_device.high_n) >= 2 + 3);
@@ -118,7 +114,54 @@ static void before_others_rank(struct suite_rank *me)
 }
 TEST(the_host_is_done_before_others_begin)
 {
+    atomic_store(&knobs->under_way_most, 0);
     suite_run_on(&suite_nccl, 1, 2, harness_patience_ms(20000), before_others_rank);
+    assert_int_equal(atomic_load(&knobs->under_way_most), CALLS);
+    nccl_world_check_clean(knobs);
+}
+
+/* ---- host memory next to the device's calls ---- */
+
+static atomic_int host_gate;
+
+/* Host memory is sent, added up and gathered while the device's calls are held. */
+static void host_rank(struct suite_rank *me)
+{
+    enum { BYTES = 300000 };
+    const int rank = me->place.rank, ranks = me->place.ranks;
+    struct beside b = beside_open(me);
+    struct comm_times times;
+    char *message = malloc(BYTES);
+    double sum[] = {rank + 1};
+    const struct tensor bytes = {message, DTYPE_U8}, sums = {sum, DTYPE_F64};
+    CHECK_OK(comm_open_host(me->comm));
+    struct comm *host = comm_host(me->comm);
+    CHECK(host && host != me->comm && !comm_stays_on_device(host), "no comm of host memory");
+    comm_times(me->comm, &times);
+    fake_device_post(&fake_device_of(b.stream)->fake, is_open, &host_gate);
+    beside_begin(me, &b, 0);
+    memset(message, rank == 0 ? 'x' : 0, BYTES);
+    if (rank == 0)
+        CHECK_OK(comm_send(host, bytes, BYTES, ranks - 1));
+    if (rank == ranks - 1)
+        CHECK_OK(comm_recv(host, bytes, BYTES, 0));
+    CHECK(rank != ranks - 1 || (message[0] == 'x' && message[BYTES - 1] == 'x'), "other bytes");
+    CHECK_OK(comm_all_reduce(host, sums, sums, 1));
+    CHECK(sum[0] == ranks * (ranks + 1) / 2, "sum %g", sum[0]);
+    comm_times(me->comm, &times);
+    CHECK(rank > 0 || me->place.nodes == 1 || times.bytes_sent >= BYTES, "%lld bytes",
+          (long long)times.bytes_sent);
+    atomic_store(&host_gate, 1);
+    CHECK_OK(comm_wait(me->comm, b.ticket[0]));
+    dev_stream_close(b.stream);
+    free(message);
+}
+TEST(host_memory_is_sent_meanwhile)
+{
+    atomic_store(&host_gate, 0);
+    suite_run_on(&suite_nccl, 1, 2, harness_patience_ms(20000), host_rank);
+    atomic_store(&host_gate, 0);
+    suite_run_on(&suite_nccl, 3, 1, harness_patience_ms(20000), host_rank);
     nccl_world_check_clean(knobs);
 }
 

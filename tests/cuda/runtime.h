@@ -439,7 +439,7 @@ cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags)
     clocks_add_block(*out, bytes, "pinned memory");
     return cudaSuccess;
 }
-cudaError_t cudaFreeHost(void *data)
+cudaError_t cudaHostUnregister(void *data)
 {
     RUNTIME_ONE();
     RUNTIME_FORBIDDEN();
@@ -449,10 +449,27 @@ cudaError_t cudaFreeHost(void *data)
         if (runtime.pinned[i].data == data) {
             clocks_drop_block(data);
             runtime.pinned[i] = runtime.pinned[--runtime.pinned_n];
-            free(data);
             return cudaSuccess;
         }
     abort();
+}
+cudaError_t cudaFreeHost(void *data)
+{
+    const cudaError_t error = cudaHostUnregister(data);
+    if (error == cudaSuccess)
+        free(data);
+    return error;
+}
+cudaError_t cudaHostRegister(void *data, size_t bytes, unsigned flags)
+{
+    RUNTIME_ONE();
+    RUNTIME_CALL("cudaHostRegister");
+    RUNTIME_FORBIDDEN();
+    if (runtime.pinned_n == RUNTIME_BLOCKS || flags != cudaHostRegisterPortable)
+        abort();
+    runtime.pinned[runtime.pinned_n++] = (struct runtime_block){.data = data, .bytes = bytes};
+    clocks_add_block(data, bytes, "a pinned mapping");
+    return cudaSuccess;
 }
 cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind,
                             cudaStream_t stream)

@@ -3,6 +3,7 @@
 # on a multiprocessor, and counts of instructions, from cuobjdump's listings of objects.
 #   sass.pl read LAUNCH OBJECT...   prints the table (tests/cuda/sass.tsv holds the last one accepted), and a line "# predicated" for
 #                                   each barrier, shuffle or product that a part of a warp may skip
+#   sass.pl remarks ARCH/kernels/OBJECT.usage...   prints the table of clang's remarks of AMD GPUs (tests/hip/isa.tsv)
 #   sass.pl compare TABLE NEW       prints each row of NEW that is worse, and "note:" lines for other differences; status 1 if one is worse or predicated
 # cuobjdump and nvdisasm are found in PATH. Spills have no field in an object: `spill` is the bytes that STL instructions store.
 use strict;
@@ -150,6 +151,26 @@ sub print_table {
     for my $path (sort @objects) { print "$_\n" for rows_of($launches, $path) }
 }
 
+# The names in clang's remarks about a kernel of an AMD GPU, and the column of each. The vector registers of a lane are of two kinds in one file; scalars that
+# do not fit are moved to lanes of vector registers, not to memory.
+my %REMARKS = (VGPRs => 'registers', AGPRs => 'registers', 'ScratchSize [bytes/lane]' => 'stack', 'VGPRs Spill' => 'spill', 'SGPRs Spill' => 'moved',
+    'LDS Size [bytes/block]' => 'static', SGPRs => 'scalars', 'Occupancy [waves/SIMD]' => 'waves');
+my @HIP_COLUMNS = qw(object kernel arch registers stack spill static scalars moved waves);
+
+# hip_rows_of — of the file ARCH/kernels/OBJECT.usage.
+sub hip_rows_of {
+    my ($path) = @_;
+    my ($arch, $object) = $path =~ m{([^/]+)/kernels/([^/]+)\.usage$} or die "sass.pl: $path is no ARCH/kernels/OBJECT.usage\n";
+    my (%all, $symbol);
+    for (lines_of($path)) {
+        my ($what, $value) = /remark: +(.*): (\S+) \[-Rpass-analysis/ or next;
+        if ($what eq 'Function Name') { $symbol = $value }
+        elsif (my $column = $REMARKS{$what}) { $all{$symbol}{$column} += $value }
+    }
+    my $names = names_of(keys %all);
+    return sort map { my $of = {%{$all{$_}}, object => $object, kernel => $names->{$_}, arch => $arch}; join("\t", map { $of->{$_} // die "sass.pl: $path has no $_\n" } @HIP_COLUMNS) } keys %all;
+}
+
 # table — {"object kernel arch": {column: value}}.
 sub table {
     my ($path) = @_;
@@ -165,14 +186,15 @@ sub table {
 }
 
 # What may not grow, what may not shrink, and what may not vanish (a product off the tensor cores, loads no longer wide).
-my @NO_MORE = qw(stack spill LDL STL);
-my @NO_LESS = qw(blocks);
+my @NO_MORE = qw(stack spill moved LDL STL);
+my @NO_LESS = qw(blocks waves);
 my @NOT_GONE = qw(HMMA HGMMA LDSM LDG128);
 sub worse {
     my ($was, $is) = @_;
-    return ((map { $is->{$_} > $was->{$_} ? "$_ $is->{$_}, more than $was->{$_}" : () } @NO_MORE),
-        (map { $is->{$_} < $was->{$_} ? "$_ $is->{$_}, fewer than $was->{$_}" : () } @NO_LESS),
-        (map { $was->{$_} && !$is->{$_} ? "no $_, but $was->{$_} in the table" : () } @NOT_GONE));
+    my %has = map { $_ => 1 } keys %$was;
+    return ((map { $is->{$_} > $was->{$_} ? "$_ $is->{$_}, more than $was->{$_}" : () } grep { $has{$_} } @NO_MORE),
+        (map { $is->{$_} < $was->{$_} ? "$_ $is->{$_}, fewer than $was->{$_}" : () } grep { $has{$_} } @NO_LESS),
+        (map { $was->{$_} && !$is->{$_} ? "no $_, but $was->{$_} in the table" : () } grep { $has{$_} } @NOT_GONE));
 }
 sub compare {
     my ($was, $is) = map { table($_) } @_;
@@ -184,7 +206,7 @@ sub compare {
         $bad += @worse;
         print "$key: ", join('; ', @worse), "\n" if @worse;
         next if @worse || !$was->{$key};
-        my @other = grep { $was->{$key}{$_} ne $is->{$key}{$_} } @COLUMNS;
+        my @other = grep { $was->{$key}{$_} ne $is->{$key}{$_} } sort keys %{$was->{$key}};
         print "note: $key: ", join(', ', map { "$_ $was->{$key}{$_} → $is->{$key}{$_}" } @other), "\n" if @other;
     }
     return $bad ? 1 : 0;
@@ -192,5 +214,6 @@ sub compare {
 
 my ($command, @arguments) = @ARGV;
 if (($command // '') eq 'read') { print_table(launches(shift @arguments), @arguments) }
+elsif (($command // '') eq 'remarks') { print join("\t", @HIP_COLUMNS), "\n", map { "$_\n" } map { hip_rows_of($_) } sort @arguments }
 elsif (($command // '') eq 'compare' && @arguments == 2) { exit compare(@arguments) }
-else { die "usage: sass.pl read LAUNCH OBJECT... | sass.pl compare TABLE NEW\n" }
+else { die "usage: sass.pl read LAUNCH OBJECT... | sass.pl remarks USAGE... | sass.pl compare TABLE NEW\n" }

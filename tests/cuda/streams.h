@@ -8,6 +8,9 @@
  *   graphs    a captured stream keeps its work, and a graph runs it again in this order. Calls that
  *             CUDA forbids in a capture fail and invalidate it; so do waits for other streams:
  *             src/dev captures none. A graph lives until its last launch has ended
+ *   time      each stream has a clock of its own: a kernel takes streams_pace milliseconds of the
+ *             thread that opened the stream, copies take none, and a wait moves the clock to the
+ *             time of the stream that is waited for; a library's call to the latest of all
  * Memory of the device is ordinary memory here; runtime.h checks who touches it. */
 #ifndef CONVOY_TESTS_STREAMS_H
 #define CONVOY_TESTS_STREAMS_H
@@ -25,6 +28,7 @@
 
 #define STREAMS_SPACE ((size_t)1 << 36)
 #define STREAMS_PINNED 512
+#define STREAMS_DEVICES 16
 
 struct streams_item {
     int (*run)(void *arg); /* 1: done */
@@ -48,12 +52,15 @@ struct CUstream_st {
     long posted, finished, cap;  /* items [finished, posted) are left */
     struct CUgraph_st *captured; /* NULL: not captured */
     int is_invalid, is_destroyed;
+    double ms, pace; /* its time; milliseconds of a kernel */
 };
 struct CUevent_st {
     struct CUevent_st *next; /* all: a graph that was launched may still record them */
     cudaStream_t stream;     /* recorded there behind so many items; NULL: never */
     long position;
     int graphs_n; /* launched graphs that have not recorded it yet */
+    int is_timed;
+    double ms; /* when it was reached */
 };
 static struct {
     pthread_mutex_t mutex;
@@ -67,7 +74,10 @@ static struct {
     int kept_n;
     size_t pinned_bytes[STREAMS_PINNED];
     int pinned_n, graphs_n, launches, captures;
-} streams = {.mutex = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP};
+    int devices_n, device[STREAMS_DEVICES]; /* numbers on the machine of the visible devices */
+} streams = {.mutex = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP, .devices_n = 1};
+static _Thread_local double streams_pace = 1;   /* of streams that this thread opens */
+static cudaStream_t streams_running;            /* whose item runs */
 static _Thread_local cudaStream_t streams_mine; /* captured by this thread */
 static _Thread_local cudaError_t streams_last;
 
@@ -117,7 +127,8 @@ static int streams_advance_all(void)
     while (more) {
         more = 0;
         for (struct CUstream_st *s = streams.streams; s; s = s->next)
-            while (s->finished < s->posted && s->item[s->finished].run(s->item[s->finished].arg)) {
+            while (s->finished < s->posted &&
+                   (streams_running = s, s->item[s->finished].run(s->item[s->finished].arg))) {
                 s->finished++;
                 more = ran = 1;
             }
@@ -189,6 +200,7 @@ struct streams_kernel {
 static int streams_run_kernel(void *arg)
 {
     struct streams_kernel *k = arg;
+    streams_running->ms += streams_running->pace;
     return k->run(k->arg);
 }
 static int runtime_device(void *stream, int (*run)(void *arg), const void *arg, size_t bytes)
@@ -208,10 +220,24 @@ static void (*const runtime_touch)(const char *who, const void *at, size_t bytes
 
 /* ---- a library of collectives ---- */
 
+/* A call ends when all ranks have joined it. */
+static int streams_run_call(void *arg)
+{
+    struct streams_item *call = arg;
+    cudaStream_t s = streams_running;
+    if (!call->run(call->arg))
+        return 0;
+    for (const struct CUstream_st *other = streams.streams; other; other = other->next)
+        s->ms = other->ms > s->ms ? other->ms : s->ms;
+    free(call);
+    return 1;
+}
 static void streams_fake_post(struct fake_stream *fake, int (*run)(void *arg), void *arg)
 {
     STREAMS_ONE();
-    streams_post((cudaStream_t)(void *)fake, run, arg);
+    struct streams_item *call = malloc(sizeof *call);
+    *call = (struct streams_item){run, arg};
+    streams_post((cudaStream_t)(void *)fake, streams_run_call, call);
 }
 static int streams_fake_advance(struct fake_stream *fake)
 {
@@ -262,7 +288,7 @@ static void streams_give_back(void *data)
     while (streams.kept_n > 0)
         free(streams.kept[--streams.kept_n]);
 }
-cudaError_t cudaFreeHost(void *data)
+cudaError_t cudaHostUnregister(void *data)
 {
     STREAMS_ONE();
     STREAMS_FORBIDDEN();
@@ -270,10 +296,27 @@ cudaError_t cudaFreeHost(void *data)
         if (streams.pinned[i] == data) {
             streams.pinned[i] = streams.pinned[--streams.pinned_n];
             streams.pinned_bytes[i] = streams.pinned_bytes[streams.pinned_n];
-            streams_give_back(data);
             return cudaSuccess;
         }
     abort();
+}
+cudaError_t cudaFreeHost(void *data)
+{
+    const cudaError_t error = cudaHostUnregister(data);
+    STREAMS_ONE();
+    if (error == cudaSuccess)
+        streams_give_back(data);
+    return error;
+}
+cudaError_t cudaHostRegister(void *data, size_t bytes, unsigned flags)
+{
+    STREAMS_ONE();
+    STREAMS_FORBIDDEN();
+    if (streams.pinned_n == STREAMS_PINNED || flags != cudaHostRegisterPortable)
+        abort();
+    streams.pinned_bytes[streams.pinned_n] = bytes;
+    streams.pinned[streams.pinned_n++] = data;
+    return cudaSuccess;
 }
 static int streams_is_device(const void *p)
 {
@@ -332,14 +375,14 @@ cudaError_t cudaMemsetAsync(void *dst, int byte, size_t bytes, cudaStream_t s)
 
 cudaError_t cudaGetDeviceCount(int *count)
 {
-    *count = 1;
-    return cudaSuccess;
+    *count = streams.devices_n;
+    return streams.devices_n > 0 ? cudaSuccess : cudaErrorNoDevice;
 }
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device)
 {
     memset(p, 0, sizeof *p);
-    snprintf(p->name, sizeof p->name, "Emulated %d", device);
-    p->uuid.bytes[0] = (char)(1 + device);
+    snprintf(p->name, sizeof p->name, "Emulated %d", streams.device[device]);
+    p->uuid.bytes[0] = (char)(1 + streams.device[device]);
     p->major = 9;
     p->multiProcessorCount = 4;
     p->totalGlobalMem = (size_t)8 << 30;
@@ -350,10 +393,12 @@ cudaError_t cudaDriverGetVersion(int *version)
     *version = 13000;
     return cudaSuccess;
 }
+#ifndef STREAMS_OWN_SET_DEVICE
 cudaError_t cudaSetDevice(int device)
 {
-    return device == 0 ? cudaSuccess : streams_error(cudaErrorInvalidDevice);
+    return device < streams.devices_n ? cudaSuccess : streams_error(cudaErrorInvalidDevice);
 }
+#endif
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
 {
     *free_bytes = *total = (size_t)8 << 30;
@@ -361,7 +406,7 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
 }
 cudaError_t cudaDeviceGetPCIBusId(char *out, int cap, int device)
 {
-    snprintf(out, (size_t)cap, "0000:%02x:00.0", 0x3b + device);
+    snprintf(out, (size_t)cap, "0000:%02x:00.0", 0x3b + streams.device[device]);
     return cudaSuccess;
 }
 cudaError_t cudaGetLastError(void)
@@ -391,6 +436,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned flags, int 
     cudaStream_t s = calloc(1, sizeof *s);
     (void)priority;
     s->fake = (struct fake_stream){streams_fake_post, streams_fake_advance};
+    s->pace = streams_pace;
     s->next = streams.streams;
     streams.streams = s;
     *out = s;
@@ -443,8 +489,8 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
 {
     STREAMS_ONE();
     STREAMS_FORBIDDEN();
-    (void)flags;
     *out = calloc(1, sizeof **out);
+    (*out)->is_timed = flags == cudaEventDefault;
     (*out)->next = streams.events;
     streams.events = *out;
     return cudaSuccess;
@@ -455,16 +501,17 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
     (void)event;
     return cudaSuccess;
 }
-cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
+static int streams_run_stamp(void *arg)
 {
-    (void)from, (void)to;
-    *ms = 0;
-    return cudaSuccess;
+    ((struct CUevent_st *)arg)->ms = streams_running->ms;
+    return 1;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t s)
 {
     STREAMS_ONE();
     STREAMS_FORBIDDEN();
+    if (event->is_timed)
+        streams_post(s, streams_run_stamp, event);
     event->stream = s, event->position = s->posted;
     return cudaSuccess;
 }
@@ -480,6 +527,17 @@ static int streams_is_reached(const void *arg)
 {
     const struct CUevent_st *e = arg;
     return e->graphs_n == 0 && (!e->stream || e->stream->finished >= e->position);
+}
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
+{
+    STREAMS_ONE();
+    STREAMS_FORBIDDEN();
+    if (!from->is_timed || !to->is_timed)
+        return streams_error(cudaErrorInvalidResourceHandle);
+    if (!streams_is_reached(from) || !streams_is_reached(to))
+        return streams_error(cudaErrorNotReady);
+    *ms = (float)(to->ms - from->ms);
+    return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
@@ -498,6 +556,8 @@ static int streams_run_wait(void *arg)
     struct CUevent_st *e = arg;
     if (e->stream->finished < e->position)
         return 0;
+    if (e->stream->ms > streams_running->ms)
+        streams_running->ms = e->stream->ms;
     free(e);
     return 1;
 }

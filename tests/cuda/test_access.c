@@ -422,6 +422,10 @@ TEST(reductions)
     struct sumsq b = {
         .out = IN("out", 1, DTYPE_F64), .x = IN("x", n, DTYPE_F32), .n = n, .accumulate = true};
     RUN_END(sumsq, b);
+    r = run_begin("checksum");
+    struct checksum c = {
+        .out = CACHED("out", CHECKSUM_N, DTYPE_F64).data, .x = IN("x", n, DTYPE_F32), .n = n};
+    RUN_END(checksum, c);
 }
 
 TEST(compressed)
@@ -457,6 +461,11 @@ TEST(optimisers)
                       .beta2 = 0.95,
                       .eps = 1e-8,
                       .step = 3};
+    RUN_END(adamw, a);
+    r = run_begin("adamw with sums");
+    a.p = IN("p", n, DTYPE_F32), a.g = IN("g", n, DTYPE_F32), a.m = IN("m", n, DTYPE_F32);
+    a.v = IN("v", n, DTYPE_F32), a.grad_scale = CACHED("grad_scale", 1, DTYPE_F64);
+    a.sums = CACHED("sums", sizeof *a.sums, DTYPE_U8).data;
     RUN_END(adamw, a);
     r = run_begin("sgd");
     struct sgd b = {.spans = spans, .spans_n = 2, .lr = 1e-3, .momentum = 0.9, .step = 3};

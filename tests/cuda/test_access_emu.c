@@ -185,7 +185,7 @@ TEST(registers_and_static_memory_hold)
     emu_shared_max(48 << 10);
     assert_int_not_equal(access_kernels_limit(ACCESS_LIMIT_SHARED, false), 0);
     assert_non_null(strstr(emu_error(), "1024 static"));
-    emu_shared_max(227 << 10);
+    emu_shared_max(0);
     emu_limits_table(NULL);
 }
 

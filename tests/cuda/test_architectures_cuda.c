@@ -15,7 +15,7 @@ struct outcome {
     double results[STEPS][2]; /* loss, norm */
 };
 
-/* Writes the frozen weights beside an adapter. */
+/* Writes the frozen weights of an adapter's model. */
 static void fill_frozen(struct step *step)
 {
     const struct param_table *table = step_frozen_table(step);
@@ -42,7 +42,7 @@ static struct outcome train(struct dev *dev, int arch, bool has_adapter,
     c.dims.head_dim = 8, c.dims.embed = c.dims.heads * 8;
     c.dims.ffn = c.dims.arch == MODEL_ARCH_GPT2 ? 4 * c.dims.embed : 40;
     if (has_adapter)
-        c.dims.adapter = (struct model_adapter){.r = 4, .alpha = 8};
+        c.dims.adapter = (struct model_adapter){.r = 4, .alpha = 8, .targets = MODEL_TARGETS_ALL};
     c.dropout = 0;
     c.recompute.way = recompute;
     kt_ok(step_open(&c, &step));

@@ -266,7 +266,8 @@ TEST(splits_and_runs_of_heads)
     run_free(&r);
 }
 
-/* Chips with 99 KiB for a block: no launch asks for more, and what cannot do with it is refused. */
+/* Chips with 99 KiB for a block: no launch asks for more, and what cannot do with it is refused.
+ * The tiles of AMD GPUs need 64 KiB. */
 TEST(little_shared_memory)
 {
     const size_t most = 99 << 10;
@@ -275,7 +276,7 @@ TEST(little_shared_memory)
     for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
         for (int dtype = DTYPE_F32; dtype <= DTYPE_F16; dtype++) {
             struct shape x = {1, 131, 1, widths[i], 0.2f, 1, (enum dtype)dtype, 1, 0, most, 0, 0};
-            if (dtype != DTYPE_F32 || widths[i] <= 128) {
+            if (dtype != DTYPE_F32 || widths[i] <= 128 || emu_is_hip()) {
                 check(&x);
                 continue;
             }
@@ -284,14 +285,15 @@ TEST(little_shared_memory)
             assert_int_equal(backward(&r), CUDA_REFUSAL_SHARED);
             run_free(&r);
         }
-    emu_shared_max(227 << 10);
+    emu_shared_max(0);
 }
 
-/* The tiles of chips with 227 KiB for a block, of heads wider than 64, with dropout and a mask. */
+/* The tiles of chips with 227 KiB for a block, of heads wider than 64, with dropout and a mask. AMD
+ * GPUs have the tiles of the test above only. */
 TEST(much_shared_memory)
 {
     static const int64_t widths[] = {72, 128, 136, 256};
-    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
+    for (size_t i = 0; !emu_is_hip() && i < sizeof widths / sizeof *widths; i++)
         for (int dtype = DTYPE_F32; dtype <= DTYPE_F16; dtype++) {
             struct shape x = {1, 150, 2,         widths[i], 0.2f, 1, (enum dtype)dtype,
                               1, 0,   227 << 10, 0,         0};
@@ -357,6 +359,13 @@ TEST(barriers_are_needed)
     struct shape x = {1, 150, 1, 64, 0.1f, 1, DTYPE_BF16, 1, (size_t)(192 * 64 * 4 + 768 + 256),
                       0, 0,   0};
     struct run r = run_new(&x);
+    /* On AMD GPUs a copy ends at once, and orders of threads show too little: there
+     * test_access_shapes.c reports races. */
+    if (emu_is_hip()) {
+        print_message("# skipped: the form for AMD GPUs, see test_hip_access\n");
+        run_free(&r);
+        return;
+    }
     /* Forward: the first barrier is there twice, before the queries' fragments and before the first
      * tile. */
     assert_int_equal(ct_barriers_unneeded(forward_again, &r, r.out, r.n, 1), 1);

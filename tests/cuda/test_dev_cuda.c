@@ -2,6 +2,8 @@
  * messages. */
 #include "kernel_test.h"
 
+#include <sys/mman.h>
+
 #include "tests/cuda/guarded.h"
 
 /* ---- device, memory, copies ---- */
@@ -222,6 +224,39 @@ static void expect_failure(enum status st, enum status want, const char *word)
     if (st != want || !strstr(status_message(), word))
         fail_msg("%s \"%s\", want %s with \"%s\"", status_name(st), status_message(),
                  status_name(want), word);
+}
+
+/* Memory that the caller has mapped counts as pinned, and stays as it is when it is unpinned. */
+TEST(pins_a_mapping)
+{
+    enum { N = 70001 };
+    struct dev *dev = open_device();
+    struct stream *s = NULL;
+    struct dev_event *event = NULL;
+    void *data = NULL;
+    unsigned char *mapped =
+        mmap(NULL, N, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(mapped, MAP_FAILED);
+    kt_ok(dev_stream_open(dev, &s));
+    kt_ok(dev_alloc(dev, N, &data));
+    runtime_fail("cudaHostRegister", 0, cudaErrorMemoryAllocation);
+    expect_failure(dev_pin_mapping(dev, mapped, N), ST_RETRY, "68.4 KiB of pinned host memory");
+    kt_ok(dev_pin_mapping(dev, mapped, N));
+    memset(mapped, 0x5A, N);
+    kt_ok(dev_copy(s, data, mapped, N));
+    kt_ok(dev_sync(s));
+    memset(mapped, 0, N);
+    kt_ok(dev_read_async(s, mapped, data, N)); /* only to pinned memory */
+    kt_ok(dev_event_record(s, &event));
+    kt_ok(dev_event_sync(event));
+    dev_event_free(event);
+    dev_unpin(dev, mapped);
+    for (int i = 0; i < N; i++)
+        assert_int_equal(mapped[i], 0x5A);
+    munmap(mapped, N);
+    dev_free(dev, data, N);
+    dev_stream_close(s);
+    dev_close(dev);
 }
 
 TEST(no_device)

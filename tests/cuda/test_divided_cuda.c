@@ -18,7 +18,7 @@
                  .mlp = MODEL_MLP_SWIGLU,                                                       \
                  .bias = MODEL_BIAS_NONE,                                                       \
                  .is_untied = true}
-#define ADAPTER .adapter = {.r = 4, .alpha = 8}
+#define ADAPTER .adapter = {.r = 4, .alpha = 8, .targets = MODEL_TARGETS_ALL}
 static const struct model_dims models[] = {
     {GPT2("gpt2")},
     {LLAMA("llama")},

@@ -4,25 +4,10 @@
 #define GUARDED_STREAMS
 #include "kernel_test.h"
 
-#include "mesh/trial.h"
-#include "tests/cuda/rank_devices.h"
+#include "tests/cuda/nccl_ranks.h"
 
 #define STEPS 4
 #define SEQ 3
-
-static struct fake_nccl *knobs;
-static pthread_barrier_t together;
-static char addresses[RANKS_MAX][COMM_ADDRESS_MAX];
-static int64_t addresses_bytes[RANKS_MAX];
-
-static enum status open_nccl(struct ranks_one *one, struct comm_config config)
-{
-    config.kind = COMM_KIND_NCCL;
-    enum status st =
-        comm_begin_open(&config, &one->comm, addresses[one->rank], &addresses_bytes[one->rank]);
-    pthread_barrier_wait(&together);
-    return st == ST_OK ? comm_end_open(one->comm, 1, addresses, addresses_bytes) : st;
-}
 
 /* What all ranks have asked of the runtime, after each step. */
 static struct seen {
@@ -39,37 +24,17 @@ static void look(const struct ranks_one *one, int step)
 
 static struct trial trial_of_ranks(int ranks, int64_t batch)
 {
-    struct trial like = trial_of(MODEL_TASK_LM, 2 * ranks, SEQ);
+    struct trial like = trial_tiny(2 * ranks, SEQ);
     like.steps = STEPS;
     like.stepped = look;
     like.config.batch_samples = batch;
-    like.config.dropout = 0.1f;
-    like.config.dims.layers = 2;
-    like.config.dims.heads = 1;
-    like.config.dims.embed = 8;
-    like.config.dims.vocab = 11;
     return like;
-}
-
-enum { STAGED, EAGER, GRAPHS };
-
-static struct trial run(struct trial like, int ranks, int form)
-{
-    pthread_barrier_init(&together, NULL, (unsigned)ranks);
-    ranks_own_open = form == STAGED ? NULL : open_nccl;
-    like.config.is_eager = form != GRAPHS;
-    struct trial got = trial_run(&like, 1, ranks);
-    pthread_barrier_destroy(&together);
-    assert_int_equal(streams.graphs_n, 0);
-    assert_int_equal(atomic_load(&knobs->open_n), 0);
-    assert_int_equal(atomic_load(&knobs->misused_n), 0);
-    return got;
 }
 
 /* The last step asks for the work of the step before: graphs that exist. */
 static void same_bits(struct trial like, int ranks)
 {
-    struct trial want = run(like, ranks, STAGED);
+    struct trial want = nccl_ranks_run(like, ranks, STAGED);
     for (int form = EAGER; form <= GRAPHS; form++) {
         const int posted = atomic_load(&knobs->posted_n);
         char name[96];
@@ -77,7 +42,7 @@ static void same_bits(struct trial like, int ranks)
             name, sizeof name, "%d ranks, %d samples at once, dtype %d, compress %d, shard %d%s",
             ranks, (int)like.config.batch_samples, like.config.store.dtype,
             like.config.store.compress, like.config.store.shard, form == GRAPHS ? ", graphs" : "");
-        struct trial got = run(like, ranks, form);
+        struct trial got = nccl_ranks_run(like, ranks, form);
         const int launches = seen[STEPS - 1].launches - seen[STEPS - 2].launches;
         print_message("# %s: %d calls of NCCL, %d graphs in a step\n", name,
                       atomic_load(&knobs->posted_n) - posted, launches);
@@ -102,6 +67,47 @@ TEST(every_shard)
     same_bits(four, 4);
 }
 
+/* One rank has one micro-batch, the other two: the first one joins the all-gathers of both. */
+TEST(unequal_micro_batches)
+{
+    for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard += LAYOUT_SHARD_FULL) {
+        struct trial like = trial_of_ranks(2, 1);
+        like.config.global_samples = 3;
+        like.config.store.shard = (enum layout_shard)shard;
+        same_bits(like, 2);
+    }
+}
+
+/* BALANCE=auto: the device of one rank is three times as slow, and has a quarter of the
+ * micro-batches. Waits for the other rank do not count, so the times are the same in every form,
+ * and with them the deals and bits. The new deal has graphs of its own, and losses are those of
+ * equal numbers. */
+TEST(unequal_devices)
+{
+    for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard += LAYOUT_SHARD_FULL) {
+        struct trial like = trial_of_ranks(2, 1);
+        like.config.store.shard = (enum layout_shard)shard;
+        like.steps = STEP_BALANCE_STEPS + 4;
+        like.stepped = NULL;
+        struct trial equal = nccl_ranks_run(like, 2, GRAPHS), form[2];
+        nccl_ranks_pace[1] = 3;
+        like.config.balances = true;
+        for (int i = 0; i < 2; i++) {
+            form[i] = nccl_ranks_run(like, 2, EAGER + i);
+            print_message("# shard %d: deal %d %d, losses differ by at most %.1e\n", shard,
+                          form[i].deal[0], form[i].deal[1], trial_apart(&form[i], &equal));
+            assert_int_equal(form[i].deal[0], 3);
+            assert_int_equal(form[i].deal[1], 1);
+            assert_true(trial_apart(&form[i], &equal) <= 1e-6);
+        }
+        nccl_ranks_pace[1] = 0;
+        trial_same(&form[1], &form[0], "graphs of a changed deal");
+        trial_free(&form[0]);
+        trial_free(&form[1]);
+        trial_free(&equal);
+    }
+}
+
 /* 16-bit weights, gradients that are summed as bf16, and both. */
 TEST(sixteen_bits)
 {
@@ -114,23 +120,48 @@ TEST(sixteen_bits)
     }
 }
 
-static void use_nccl(void)
+/* A rank that closes its communicator earlier would end the other rank's step. */
+static void wait_for_other(const struct ranks_one *one)
 {
-    static char path[700];
-    text_format(path, sizeof path, "%s", here("/nccl"));
-    library_dir(path);
-    knobs = fake_nccl_find(path);
-    knobs->base = knobs->alias = streams.space;
-    knobs->bytes = STREAMS_SPACE;
+    (void)one;
+    pthread_barrier_wait(&together);
+}
+
+/* SENTINEL_EVERY: updates that the devices decide on check what they read, without a false alarm.
+ * A bit that changes before step 2 is found by its update, and step 3 is not begun; with SHARD=none
+ * the update runs during step 3. */
+TEST(checked_updates)
+{
+    for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard++) {
+        static struct trial all[2];
+        struct ranks_one one[RANKS_MAX];
+        struct trial like = trial_of_ranks(2, 1 + shard % 2);
+        like.config.sentinel_every = 1;
+        like.config.store.dtype = shard % 3 ? DTYPE_BF16 : DTYPE_F16;
+        like.config.store.shard = (enum layout_shard)shard;
+        same_bits(like, 2);
+        if (shard == LAYOUT_SHARD_NONE) /* FAULT=flip counts as a write where masters are whole */
+            continue;
+        like.flip_step = 2;
+        like.flip_rank = 1;
+        like.stepped = NULL;
+        like.ended = wait_for_other;
+        like.reads_state = false;
+        all[0] = all[1] = like;
+        pthread_barrier_init(&together, NULL, 2);
+        ranks_try(1, 2, RANKS_TIMEOUT_MS, trial_rank, all, sizeof *all, one);
+        pthread_barrier_destroy(&together);
+        assert_int_equal(one[0].st, ST_PEER);
+        assert_int_equal(one[1].st, ST_FAULT);
+        assert_int_equal(all[0].done, 3);
+        if (!strstr(one[1].message, "changed by themselves after the update of step 2"))
+            fail_msg("%s", one[1].message);
+    }
 }
 
 int main(void)
 {
     harness_quiet();
-    streams_begin();
-    ranks_own_dev = rank_device;
-    for (int rank = 0; rank < 4; rank++)
-        open_once(rank_device(rank)); /* which leads to another folder */
-    use_nccl();
+    nccl_ranks_begin(4);
     return harness_run_all(__FILE__, NULL, NULL);
 }

@@ -44,15 +44,10 @@ static struct trial run(struct trial like, int ranks, enum layout_shard shard, b
 
 static struct trial trial_of_ranks(int ranks, int64_t batch, enum dtype dtype)
 {
-    struct trial like = trial_of(MODEL_TASK_LM, 2 * ranks, SEQ);
+    struct trial like = trial_tiny(2 * ranks, SEQ);
     like.steps = STEPS;
     like.config.batch_samples = batch;
     like.config.store.dtype = dtype;
-    like.config.dropout = 0.1f;
-    like.config.dims.layers = 2;
-    like.config.dims.heads = 1;
-    like.config.dims.embed = 8;
-    like.config.dims.vocab = 11;
     return like;
 }
 
@@ -98,6 +93,20 @@ TEST(four_ranks)
 {
     graphs_give_the_same_bits(trial_of_ranks(4, 2, DTYPE_F32), 4, LAYOUT_SHARD_NONE);
     graphs_give_the_same_bits(trial_of_ranks(4, 1, DTYPE_F32), 4, LAYOUT_SHARD_NONE);
+}
+
+/* One micro-batch on the first rank, two on the others. */
+TEST(unequal_micro_batches)
+{
+    struct trial like = trial_of_ranks(3, 1, DTYPE_F32);
+    like.config.global_samples = 5;
+    struct trial want = run(like, 3, LAYOUT_SHARD_NONE, true);
+    for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard++) {
+        struct trial got = run(like, 3, (enum layout_shard)shard, false);
+        trial_same(&got, &want, "unequal micro-batches");
+        trial_free(&got);
+    }
+    trial_free(&want);
 }
 
 /* One micro-batch in the first steps, two in the others. */

@@ -2,7 +2,7 @@
  * parameters: the same training whatever each rank holds, from the first step to the last and after
  * a restore; and what a rank holds. Ranks are threads; from the third step on their work runs as
  * CUDA graphs (test_rank_graphs_cuda). */
-#include "mesh/trial.h"
+#include "mesh/checks.h"
 
 #include "kernel_test.h"
 #include "tests/cuda/rank_devices.h"
@@ -56,7 +56,8 @@ TEST(every_shard_of_an_adapter_gives_the_same_bits)
 {
     for (int dtype = DTYPE_F32; dtype <= DTYPE_F16; dtype++) {
         struct trial like = tiny(LAYOUT_SHARD_NONE, (enum dtype)dtype, 2), want;
-        like.config.dims.adapter = (struct model_adapter){.r = 4, .alpha = 8};
+        like.config.dims.adapter =
+            (struct model_adapter){.r = 4, .alpha = 8, .targets = MODEL_TARGETS_ALL};
         like.config.dims.layers = 2;
         want = trial_run(&like, 1, 2);
         for (int shard = LAYOUT_SHARD_OPTIMIZER; shard <= LAYOUT_SHARD_FULL; shard++) {
@@ -94,6 +95,55 @@ TEST(accumulation_gives_the_same_bits)
     like.config.store.shard = LAYOUT_SHARD_GRADIENTS;
     expect(like, &want, 2, "accumulated");
     trial_free(&want);
+}
+
+/* One rank has one micro-batch of a step, the other two. */
+TEST(unequal_micro_batches_give_the_same_bits)
+{
+    struct trial like = tiny(LAYOUT_SHARD_NONE, DTYPE_BF16, 2);
+    like.config.global_samples = 3;
+    struct trial want = trial_run(&like, 1, 2), alone = trial_run(&like, 1, 1);
+    print_message("# three micro-batches: losses differ from one rank's by %.1e\n",
+                  trial_apart(&want, &alone));
+    assert_true(trial_apart(&want, &alone) <= 1e-3);
+    for (int shard = LAYOUT_SHARD_OPTIMIZER; shard <= LAYOUT_SHARD_FULL; shard++) {
+        like.config.store.shard = (enum layout_shard)shard;
+        expect(like, &want, 2, "unequal");
+    }
+    trial_free(&want);
+    trial_free(&alone);
+}
+
+/* ---- EXACT=layout ---- */
+
+/* Two samples for each rank, each a virtual shard. */
+static struct trial exact(enum layout_shard shard, enum dtype dtype, int ranks)
+{
+    struct trial like = tiny(shard, dtype, ranks);
+    like.config.global_samples = like.config.shards = 2 * ranks;
+    return like;
+}
+
+TEST(virtual_shards_give_the_bits_of_one_rank)
+{
+    for (int ranks = 2; ranks <= 3; ranks++) {
+        const enum dtype dtype = ranks == 2 ? DTYPE_F32 : DTYPE_BF16;
+        struct trial one = exact(LAYOUT_SHARD_NONE, dtype, ranks), want = trial_run(&one, 1, 1);
+        for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard += ranks)
+            expect(exact((enum layout_shard)shard, dtype, ranks), &want, ranks, "exact");
+        trial_free(&want);
+    }
+}
+
+/* A bit that flips in any gradient of a shard that two ranks compute is found. */
+TEST(a_shard_is_computed_twice)
+{
+    struct checks_job like = {.trial = exact(LAYOUT_SHARD_FULL, DTYPE_BF16, 3)};
+    like.flips = 2;
+    like.trial.steps = 3;
+    const struct checks_job *job = checks_compare(like, 3, "random flips");
+    assert_int_equal(job->found, 2);
+    assert_int_equal(job->named, 2);
 }
 
 /* ---- going on ---- */

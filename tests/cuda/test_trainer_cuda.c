@@ -108,6 +108,28 @@ TEST(mfu_of_a_known_chip)
     assert_true(fabs(mfu[0] / per_second[0] * 66.9 / (mfu[1] / per_second[1] * 989.4) - 1) < 1e-6);
 }
 
+/* SENTINEL_EVERY, with evaluations and checkpoints between updates: nothing is found, and the
+ * numbers equal a run without it. */
+TEST(updates_that_are_checked)
+{
+    for (int dtype = DTYPE_F32; dtype <= DTYPE_F16; dtype++) {
+        double loss[2];
+        for (int every = 0; every < 2; every++) {
+            struct rig r;
+            char name[32];
+            text_format(name, sizeof name, "checked-%d-%d", dtype, every);
+            for (int64_t steps = 3; steps <= 6; steps += 3) { /* the second one resumes */
+                open_rig(&r, (enum dtype)dtype, name, steps);
+                r.config.step.sentinel_every = every;
+                kt_ok(trainer_run(&r.config));
+                loss[every] = rig_last(&r).loss;
+                close_rig(&r);
+            }
+        }
+        assert_true(isfinite(loss[0]) && loss[0] == loss[1]);
+    }
+}
+
 TEST(faults_reach_the_state)
 {
     struct rig r;

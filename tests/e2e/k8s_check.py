@@ -291,14 +291,15 @@ def check_job(job, program, f, master, n_settings):
                for e in box['env']), 'a failing check cannot name the machine: no NODE_NAME from spec.nodeName')
     f.need(all_set.get('CHECK') == 'quick', 'machines are not checked before the first step: CHECK=%s' % all_set.get('CHECK'))
     for name in list(n_settings) + [e['name'] for e in box['env']]:
-        f.need(name in program.settings or name == 'NODE_NAME', '%s is no setting' % name)
+        f.need(name in program.settings or name == 'NODE_NAME' or name.startswith(('AWS_', 'HF_')), '%s is no setting' % name)
     for name, value in all_set.items():
         f.need(isinstance(value, str), '%s is no text' % name)
     said = program.takes({k: v for k, v in all_set.items() if k in program.settings})
     f.need(said == '', 'the program refuses: ' + said)
     for name in ('NODE_ID', 'RANK', 'LOCAL_RANK'):
         f.need(name not in all_set, '%s would be the same in every pod' % name)
-    f.need(any(m['mountPath'] == all_set.get('CHECKPOINT_DIR') for m in box['volumeMounts']), 'CHECKPOINT_DIR is no volume')
+    folder = 'CACHE_DIR' if (all_set.get('CHECKPOINT_DIR') or '').startswith('s3://') else 'CHECKPOINT_DIR'
+    f.need(any(m['mountPath'] == all_set.get(folder) for m in box['volumeMounts']), '%s is no volume' % folder)
     ports = {p.get('name'): p['containerPort'] for p in box.get('ports', [])}
     for port, setting in (('status', 'STATUS_PORT'), ('meet', 'MASTER_PORT')):
         f.need(str(ports.get(port)) == str(all_set.get(setting, program.settings[setting]['value'])),

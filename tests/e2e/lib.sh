@@ -5,6 +5,8 @@ export LC_ALL=C
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 convoy=$root/${BUILD:-build}/convoy
 case ${BUILD:-build} in /*) convoy=$BUILD/convoy ;; esac
+# EMULATED=1 — the program on emulated GPUs (tests/gpu/emulated.c), for scripts whose job then has DEVICE=cuda.
+[ "${EMULATED:-0}" = 0 ] || convoy=${convoy%/*}/gpu/convoy_emulated
 tmp=$(mktemp -d "${TMPDIR:-/tmp}/convoy-e2e-XXXXXX")
 cd "$tmp" || exit 99
 user_cache=${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache} # for what takes long to make anew

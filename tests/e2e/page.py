@@ -340,11 +340,14 @@ def look_at_zoom():
 
 
 def look_at_search():
+    # Rows and count are read at one moment: the run goes on to log.
+    read = "() => [[...document.querySelectorAll('#lines > div')].map(e => e.textContent), document.querySelectorAll('#lines mark').length, document.getElementById('found').textContent]"
     page.fill("#find", "CHECKPOINT/async")
-    rows = page.locator("#lines > div").all_text_contents()
-    ok("search in the log: lines that have the text, with it marked, and how many", rows and all("checkpoint/async" in r for r in rows) and page.locator("#lines mark").count() >= len(rows) and text("found").startswith(f"{len(rows)} of "), text("found"))
+    rows, marks, found = page.evaluate(read)
+    ok("search in the log: lines that have the text, with it marked, and how many", rows and all("checkpoint/async" in r for r in rows) and marks >= len(rows) and found.startswith(f"{len(rows)} of "), found)
     page.fill("#find", "<img src=x>")
-    ok("and none", page.locator("#lines > div").count() == 0 and text("found").startswith("0 of "), text("found"))
+    none, _, found = page.evaluate(read)
+    ok("and none", not none and found.startswith("0 of "), found)
     page.fill("#find", "")
     ok("and all again", page.locator("#lines > div").count() >= len(rows))
 
@@ -425,7 +428,8 @@ def look_at_ends():
     with_status(lambda s: s.update(phase="done", step=s["steps"], device_note=note))
     ok("after the end, too", text("alerts") == note, text("alerts"))
     with_status(lambda s: s.update(phase="done", step=s["steps"]))
-    ok("done: said", text("phase") == "done" and "steps are done" in text("say"), text("say"))
+    took = wait_until(5, lambda: text("phase") == "done" and "steps are done" in text("say"))
+    ok("done: said", took is not None, text("say"))
     page.unroute("**/status")
 
 

@@ -82,9 +82,9 @@ cli 78 -- config PRECISION=bfloat16 -- err 'did you mean bf16'
 cli 78 -- config SHARD=fsdp -- err 'did you mean full'
 for words in 'train DATA=synthetic MODEL=' 'generate PROMPT=x MODEL=' 'import TO=x FROM='; do
     # shellcheck disable=SC2086
-    cli 66 -- ${words}org/a-model -- err 'download it first (`hf download org/a-model --local-dir a-model`)'
+    cli 66 -- ${words}org/a-model -- err 'to use the model of that name on the Hugging Face hub, set hf://org/a-model'
     # shellcheck disable=SC2086
-    cli 66 -- ${words}./a-model -- err '!hf download' # a path is no name on the hub
+    cli 66 -- ${words}./a-model -- err '!hf://' # a path is no name on the hub
 done
 cli 1 -- status http://nowhere.invalid -- err 'the name does not resolve'
 cli 1 -- status http://127.0.0.1:1 -- err 'no connection: nothing listens there'

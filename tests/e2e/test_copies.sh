@@ -54,8 +54,13 @@ quiet="STATUS_ADDR=127.0.0.1 STATUS_PORT=$status" begin_node 0 N_NODES=2 $steps 
 wait_for 30 is_past 20
 curl -s --max-time 5 "127.0.0.1:$status/metrics" >metrics
 ok "/metrics: step, bytes, stall and speed of the last copy" is "$(awk '/^convoy_peer_copy_/ && $2 > 0 { print $1 }' metrics | sort | xargs)" \
-    "convoy_peer_copy_bytes convoy_peer_copy_bytes_per_second convoy_peer_copy_stall_seconds convoy_peer_copy_step"
+    "convoy_peer_copy_bytes convoy_peer_copy_bytes_per_second convoy_peer_copy_every_steps convoy_peer_copy_memory_bytes convoy_peer_copy_stall_seconds convoy_peer_copy_step"
 ok "/status: the same step, or a later one" [ "$(curl -s --max-time 5 "127.0.0.1:$status/status" | jq .peer_copies.step)" -ge "$(awk '$1 == "convoy_peer_copy_step" { print $2 }' metrics)" ]
+# lost_node JQ — of /status.
+lost_node() { curl -s --max-time 5 "127.0.0.1:$status/status" | jq -e ".lost_node | $1" >out; }
+ok "/status: the cost of a lost node" lost_node '.steps == 1 and .recovery_seconds == null and (.text | test("^a lost node costs at most 1 step .*; copies use [0-9.]+ [KM]iB of host memory on each node$"))'
+kill -KILL "$(ps -o pid= --ppid "${node[0]}" | head -n 1 | tr -d ' ')"
+ok "after a loss: the time of the recovery" wait_for 30 lost_node '.recovery_seconds > 0 and (.text | test("; the last recovery took [0-9.]+ m?s; "))'
 stop_nodes 2
 
 # pair_lost NAME SETTING… — of four nodes the last two are killed, which hold one another's copies.

@@ -24,7 +24,7 @@ try "OMP_NUM_THREADS is no setting: 64" 64 -- eval CHECKPOINT_DIR=ck VAL_DATA=va
 OMP_NUM_THREADS=1 measure CHECKPOINT_DIR=ck VAL_DATA=val.txt BATCH_SIZE=4
 ok "the same with one thread" cmp -s out first
 try "JSON: exit 0" 0 -- eval CHECKPOINT_DIR=ck VAL_DATA=val.txt BATCH_SIZE=4 JSON=1
-ok "keys" is "$(jq -c keys_unsorted out)" '["task","model","step","data","seq_len","samples","tokens","loss","perplexity","accuracy"]'
+ok "keys" is "$(jq -c keys_unsorted out)" '["task","model","step","adapter","data","seq_len","samples","tokens","loss","perplexity","accuracy"]'
 ok "the last val_loss of the run, bit for bit" is "$(jq .loss out)" "$(jq -s '.[-1].val_loss' m.jsonl)"
 ok "perplexity is its exponential" holds out '.[0] | (.perplexity / (.loss | exp) - 1 | fabs) < 1e-12'
 measure CHECKPOINT_DIR=ck/step-00000010 VAL_DATA=val.txt BATCH_SIZE=4 JSON=1

@@ -32,6 +32,19 @@ for overlay in gpu infiniband jobset own; do
     render "overlays/$overlay"
     ok "$overlay trains on the text of a claim, not on the sample" is "$(grep -c alice out) $(grep -c 'DATA: /data$' out)" "0 1"
 done
+# Checkpoints in a bucket: the keys come from a secret, and no claim is made.
+mkdir bucket
+printf 'resources: [%s]\ncomponents: [%s]\n' "$(realpath --relative-to=bucket "$root/k8s/overlays/gpu")" "$(realpath --relative-to=bucket "$root/k8s/components/bucket")" >bucket/kustomization.yaml
+check check "$convoy" "$tmp/bucket"
+ok "the component bucket: schema and meaning" is "$? $(cat out)" "0 "
+check render "$tmp/bucket"
+ok "its keys are in a secret, and no claim is made for checkpoints" is "$(grep -c 'name: convoy-bucket$' out) $(grep -c convoy-checkpoints out) $(grep -c 'CHECKPOINT_DIR: s3://' out)" "2 0 1"
+mkdir hub
+printf 'resources: [%s]\ncomponents: [%s]\n' "$(realpath --relative-to=hub "$root/k8s/overlays/gpu")" "$(realpath --relative-to=hub "$root/k8s/components/hub")" >hub/kustomization.yaml
+check check "$convoy" "$tmp/hub"
+ok "the component hub: schema and meaning" is "$? $(cat out)" "0 "
+check render "$tmp/hub"
+ok "its model is of the hub, and the token is in a secret" is "$(grep -c 'MODEL: hf://' out) $(grep -c 'name: convoy-hub$' out)" "1 1"
 # Two runs at a time: an overlay with nothing but a suffix and a number makes one of its own (a folder beside k8s, for kustomize wants it so).
 for of in cpu jobset; do
     mkdir -p "second-$of"

@@ -1,5 +1,5 @@
 #!/bin/bash
-# test_lora — LORA: an adapter beside frozen weights, on every mesh, exact, resumed, killed, with copies in memory; evaluated, and refused
+# test_lora — LORA: adapters on frozen weights, on every mesh, exact, resumed, killed, with copies in memory; evaluated, and refused
 # where it does not fit. tests/golden/test_lora compares its numbers with those of PEFT.
 . "$(dirname "$0")/lib.sh"
 . "$root/tests/e2e/nodes_lib.sh"
@@ -22,11 +22,18 @@ sum() { sha256sum "$1"/model.safetensors; }
 before=$(sum whole/step-00000040)
 run $lora STEPS=20 METRICS_FILE=one.jsonl CHECKPOINT_DIR=one CHECKPOINT_EVERY=10 EVAL_EVERY=20 VAL_DATA=thing.jsonl LOG_LEVEL=info
 ok "it learns" holds one.jsonl '[.[] | select(.loss)] | length == 20 and .[19].loss < 0.9 * .[0].loss'
-ok "the log says what trains" says "they are frozen, and an adapter of 3.71k parameters beside their 3.23M trains"
+ok "the log says what trains" says "3.23M parameters are frozen, and an adapter of 3.71k trains"
 ok "the model's checkpoint does not change" is "$(sum whole/step-00000040)" "$before"
 ok "a checkpoint holds the adapter alone" test "$(stat -c %s one/step-00000020/model.safetensors)" -lt 30000
 ok "the end says how to talk to it" shows "^to talk: .* chat MODEL='whole' ADAPTER='one'"
 grep -v val_loss one.jsonl >steps.jsonl
+
+port=$(free_port)
+begin_served $lora STEPS=100000 CHECKPOINT_EVERY=0
+ok "/status has the adapter" wait_for 30 status_has '.model.adapter == {rank: 4, alpha: 8, targets: "all", trained: 3712, frozen: (.model.parameters - 3712)}'
+"$convoy" status "http://127.0.0.1:$port" >out 2>err
+ok "and status prints it" shows '^adapter +LoRA rank 4, alpha 8, targets all  3\.71k train, 3\.23M frozen$'
+stop
 
 # 2. The loss does not depend on the mesh, nor on the division into micro-batches.
 for mesh in N_GPU_EACH_NODE=2 "N_GPU_EACH_NODE=2 TP=2 RECOMPUTE=block" "N_GPU_EACH_NODE=4 TP=4" "N_GPU_EACH_NODE=2 PP=2" "N_GPU_EACH_NODE=2 CP=2" \
@@ -41,7 +48,7 @@ ok "EXACT=layout: 1, 2 and 4 workers have the same bits" is "$(losses exact2.out
 for how in COMPRESS=bf16 COMPRESS=int8; do
     losses_near steps.jsonl 1e-2 "$how: near" $lora STEPS=20 N_GPU_EACH_NODE=2 $how
 done
-for how in "OPTIMIZER=muon N_GPU_EACH_NODE=2" "LORA_TARGETS=attention LORA_ALPHA=16" "LORA_TARGETS=mlp N_GPU_EACH_NODE=2 PP=2" DROPOUT=0.1; do
+for how in "OPTIMIZER=muon N_GPU_EACH_NODE=2" "LORA_TARGETS=attention LORA_ALPHA=16" "LORA_TARGETS=mlp N_GPU_EACH_NODE=2 PP=2" "LORA_TARGETS=q_proj,v_proj N_GPU_EACH_NODE=2 TP=2" DROPOUT=0.1; do
     run $lora STEPS=20 $how METRICS_FILE=how.jsonl
     ok "$how: it learns" holds how.jsonl 'length == 20 and .[19].loss < .[0].loss'
     rm how.jsonl
@@ -66,16 +73,47 @@ rm -r one/step-00000030
 with=$(loss_of ADAPTER=one) without=$(loss_of) held=$(jq -s '.[] | select(.val_loss).val_loss' one.jsonl)
 ok "eval: merged equals unmerged" test "$(jq -n "($with / $held - 1) | fabs < 1e-6")" = true
 ok "eval: without the adapter the loss is the model's" test "$(jq -n "$with < 0.9 * $without")" = true
+"$convoy" eval MODEL=whole ADAPTER=one VAL_DATA=thing.jsonl TASK=chat CHAT_TEMPLATE=zephyr TOKENIZER=gpt2 SEQ_LEN=64 >out 2>err
+ok "eval names the model and the adapter" shows '  model llama-toy step 40  adapter one/step-00000020  data '
 run ${lora/LORA=4/} ADAPTER=one STEPS=1 METRICS_FILE=from.jsonl
 ok "train: an adapter goes on from ADAPTER" holds from.jsonl ".[0].loss < 0.9 * $without"
 "$convoy" chat MODEL=whole ADAPTER=one TOKENIZER=gpt2 PROMPT="what is 5" TEMPERATURE=0 TOKENS=5 >out 2>err
 ok "chat: by the template that the adapter's run recorded" is "$? $(wc -w <out)" "0 1"
 
+# An adapter of q and v, as PEFT makes by default: back and forth, and planned.
+run $lora LORA_TARGETS=q,v STEPS=20 CHECKPOINT_DIR=qv
+some=$(loss_of ADAPTER=qv)
+ok "q and v: it learns" test "$(jq -n "$some < 0.95 * $without")" = true
+work export FROM=qv TO=qv-peft
+ok "its PEFT folder names q_proj and v_proj, and has no other tensors" is "$(jq -c .target_modules qv-peft/adapter_config.json) $(
+    tr -d '\0' <qv-peft/adapter_model.safetensors | grep -aoE '[a-z]+_proj\.lora_[AB]' | sort | uniq -c | xargs)" \
+    '["q_proj","v_proj"] 2 q_proj.lora_A 2 q_proj.lora_B 2 v_proj.lora_A 2 v_proj.lora_B'
+ok "which ADAPTER reads as the same numbers" is "$(loss_of ADAPTER=qv-peft)" "$some"
+sed -i 's/\["q_proj", "v_proj"\]/".*\\\\.(q|v)_proj"/' qv-peft/adapter_config.json
+ok "target_modules may be a pattern" is "$(jq -r .target_modules qv-peft/adapter_config.json) $(loss_of ADAPTER=qv-peft)" ".*\\.(q|v)_proj $some"
+run ${lora/LORA=4/} ADAPTER=qv-peft STEPS=1 METRICS_FILE=on.jsonl CHECKPOINT_DIR=on
+ok "train goes on from it, with its targets" is "$(jq -r .model.lora_targets on/step-00000001/manifest.json) $(jq ".loss < 0.95 * $without" on.jsonl)" "q,v true"
+run $lora LORA_TARGETS=q,v STEPS=22 CHECKPOINT_DIR=qv
+ok "it is resumed" is "$rc $(newest qv)" "0 step-00000022"
+
+# The last line of a run is a command that works, or there is none.
+talks() { bash -c "$(sed -n 's/^to talk: //p' out) PROMPT=what TOKENS=3" >answer 2>err; }
+"$convoy" train-tokenizer DATA="$root/assets/alice.txt" VOCAB=300 OUT=spoken >out 2>err
+tiny_shape="BATCH_SIZE=2 SEQ_LEN=64 STEPS=2"
+run MODEL=llama-toy ${small/50257/310} $tiny_shape CHECKPOINT_DIR=mute
+ok "a model of token ids: no command" test "$rc $(grep -c '^to ' out)" = "0 0"
+run MODEL=mute $tiny_shape LORA=2 CHECKPOINT_DIR=mute1
+ok "nor with an adapter" test "$rc $(grep -c '^to ' out)" = "0 0"
+run MODEL=mute $tiny_shape LORA=2 TASK=chat DATA=thing.jsonl TOKENIZER=spoken CHAT_TEMPLATE=zephyr CHECKPOINT_DIR=spoken1
+ok "TOKENIZER of the adapter's run: the command finds it" talks
+run MODEL=whole LORA=2 ${shape/ TOKENIZER=gpt2/} DATA=thing.jsonl STEPS=2 CHECKPOINT_DIR=bare
+ok "no TOKENIZER: the command works" talks
+
 run MODEL=llama-toy $small $shape DATA=word.jsonl LR=3e-3 STEPS=2 CHECKPOINT_DIR=other
 
-# 5. Exported: a folder of PEFT, and the merged model.
+# 5. Exported: a PEFT folder, and the merged model.
 "$convoy" export FROM=one TO=folder >out 2>err
-ok "an adapter becomes a folder of PEFT" is "$(jq -c '[.peft_type, .r, .lora_alpha, .fan_in_fan_out, .target_modules]' folder/adapter_config.json)" \
+ok "an adapter becomes a PEFT folder" is "$(jq -c '[.peft_type, .r, .lora_alpha, .fan_in_fan_out, .target_modules]' folder/adapter_config.json)" \
     '["LORA",4,8,false,["q_proj","k_proj","v_proj","o_proj","gate_proj","up_proj","down_proj"]]'
 ok "which ADAPTER reads as the same numbers" is "$(loss_of ADAPTER=folder)" "$with"
 "$convoy" export FROM=one MODEL=whole TO=merged >out 2>err
@@ -88,7 +126,26 @@ try "an adapter of other weights is not merged" 65 "is an adapter of other weigh
 ok "and nothing is written" test ! -e x
 
 # 6. What does not fit is refused.
-try "another rank" 78 "lora_rank was 4, is 8; lora_alpha was 8, is 16" -- train $lora STEPS=30 LORA=8 CHECKPOINT_DIR=one
+try "another rank" 78 "an adapter with LORA=4, LORA_ALPHA=8 and LORA_TARGETS=all, and this run has LORA=8, LORA_ALPHA=16 and LORA_TARGETS=all; set" -- train $lora STEPS=30 LORA=8 CHECKPOINT_DIR=one
+try "other targets" 78 "LORA_TARGETS=q,v, and this run has LORA=4, LORA_ALPHA=8 and LORA_TARGETS=all; set" -- train $lora STEPS=30 CHECKPOINT_DIR=qv
+try "a target that is none" 78 'LORA_TARGETS: "lm_head" is no linear layer of the architecture llama; use all, attention, mlp, or some of q, k,' \
+    -- train $lora LORA_TARGETS=q,lm_head STEPS=1
+try "a third of a matrix" 78 "LORA_TARGETS: a model of the architecture gpt2 has one matrix, attn.c_attn, for q, k and v; name it as qkv" \
+    -- train $lora MODEL="$root/tests/golden/lora_gpt2/base" LORA_TARGETS=q,v STEPS=1
+try "all weights on an adapter's run" 78 "holds an adapter (LORA=4), and LORA=0 trains all weights; set LORA=4 .*, or another CHECKPOINT_DIR" \
+    -- train ${lora/LORA=4/} STEPS=30 CHECKPOINT_DIR=one
+try "an adapter on a run of all weights" 78 "holds a whole model, and LORA=4 trains an adapter; set another CHECKPOINT_DIR .*, or LORA=0" \
+    -- train $lora STEPS=60 CHECKPOINT_DIR=whole
+peft="is an adapter of PEFT, not a model or a checkpoint; set MODEL to its model (base_model_name_or_path: llama-toy) and ADAPTER=folder"
+try "a PEFT folder is exported" 78 "$peft" -- export FROM=folder TO=x
+try "imported" 78 "$peft" -- import FROM=folder TO=x
+try "MODEL of export" 78 "$peft" -- export FROM=one MODEL=folder TO=x
+try "MODEL of train" 78 "$peft" -- train $lora MODEL=folder STEPS=1
+try "MODEL of generate" 78 "$peft" -- generate MODEL=folder PROMPT=a TOKENS=1
+try "ADAPTER without MODEL" 66 "ADAPTER=one is added to a model, and MODEL=gpt2 (the default) is not a folder or a file; set MODEL" \
+    -- generate ADAPTER=one PROMPT=a TOKENS=1
+try "export to a preset" 66 "MODEL=llama-toy holds no weights; set MODEL to .* with which the adapter one/step-00000020 was trained" \
+    -- export FROM=one MODEL=llama-toy TO=x
 try "resumed on other weights: both sums" 78 "an adapter of other weights: of a model with SHA-256 [0-9a-f]*, and MODEL=other has [0-9a-f]*;" \
     -- train $lora STEPS=40 MODEL=other CHECKPOINT_DIR=one
 try "ADAPTER of other weights" 65 "is an adapter of other weights" -- train ${lora/LORA=4/} MODEL=other ADAPTER=one STEPS=1

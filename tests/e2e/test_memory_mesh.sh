@@ -1,6 +1,6 @@
 #!/bin/bash
 # test_memory_mesh — what the workers of a node take together, at their peaks, is the plan within 2 %: with TP, PP, both TP and
-# SHARD=full, and CP. test_memory has what is refused.
+# SHARD=full, CP, and adapters. test_memory has what is refused.
 . "$(dirname "$0")/lib.sh"
 [ -z "${SAN:-}" ] || give_up "memory taken by meshes" "a sanitizer takes memory of its own"
 grep -q '^Pss_Shmem:' /proc/self/smaps_rollup 2>/dev/null || give_up "memory taken by meshes" "no Pss_Shmem in /proc/PID/smaps_rollup"
@@ -55,4 +55,9 @@ check_planned 2 TP=2
 check_planned 2 PP=2 GLOBAL_BATCH=4
 check_planned 4 TP=2 SHARD=full
 check_planned 2 CP=2
+# An adapter: most memory is of frozen weights and activations.
+try "a model for an adapter is written" 0 -- train $large LAYERS=8 STEPS=1 OPTIMIZER=sgd CHECKPOINT_DIR=base
+large="MODEL=base SEQ_LEN=32 BATCH_SIZE=1 RECOMPUTE=light STEPS=1000"
+check_planned 2 LORA=16 SHARD=full
+check_planned 2 LORA=16 TP=2
 done_testing

@@ -113,9 +113,17 @@ sed 's/"step_us": 1,/&"across": {"latency_us": 50, "bytes_per_second": 1e9},/' c
 plan CLUSTER=pair.json $tiny DEVICE=cpu N_NODES=2 GLOBAL_BATCH=4
 ok "copies in peers' memory are said, and not counted" is "$(grep -c "copies in peers' memory (PEER_COPIES=auto) use [0-9.]* KiB more of a node" out) $(grep -c '^  copies for peers' out)" "1 0"
 plan CLUSTER=pair.json $tiny DEVICE=cpu N_NODES=2 GLOBAL_BATCH=4 PP=2
+ok "a lost node costs one step, and their memory" shows '^a lost node costs at most 1 step \([0-9.]+ [a-z]+\); copies use [0-9.]+ KiB of host memory on each node$'
 ok "of stages the most" is "$(grep -c "copies in peers' memory (PEER_COPIES=auto) use up to [0-9.]* KiB more of a node" out)" 1
 plan CLUSTER=pair.json $tiny DEVICE=cpu N_NODES=2 GLOBAL_BATCH=4 PEER_COPIES=1
 ok "with PEER_COPIES=1 they are counted" is "$(grep -c "PEER_COPIES=auto" out) $(grep -cE '^  copies for peers +[0-9.]+ KiB' out)" "0 1"
+plan CLUSTER=h100-sxm MODEL=llama-2-7b SEQ_LEN=4096 N_NODES=4 GLOBAL_BATCH=512 SHARD=full
+ok "a GPU's copies are in the memory of its host" is "$(grep -c "copies in peers' memory (PEER_COPIES=auto) use 75.3 GiB more of a node" out)" 1
+plan CLUSTER=pair.json $tiny DEVICE=cpu N_NODES=2 GLOBAL_BATCH=4 PEER_COPIES=0 CHECKPOINT_DIR=x CHECKPOINT_EVERY=50
+ok "without copies a lost node costs the steps since the last checkpoint" shows '^a lost node costs at most 50 steps \([0-9.]+ [a-z]+\) since the last checkpoint$'
+plan CLUSTER=h100-sxm MODEL=gpt2 N_NODES=4 GLOBAL_BATCH=512 SENTINEL_EVERY=10 JSON=1
+ok "the wait of SENTINEL_EVERY and the delay of copies have a time, at most 2 % for the latter" holds out \
+    '.[0] | .lost_node as $l | $l.sentinel_ms == 0.05 and $l.copy_ms > 0 and .step_ms["copies and checks"] - 0.05 <= 0.0201 * .step_ms.all and $l.steps == $l.copy_every'
 turns() { grep -oE '[0-9]+ workers of 1 thread share 2 cores' out; }
 plan CLUSTER=cores.json $tiny DEVICE=cpu GLOBAL_BATCH=24
 ok "four workers on two cores take turns" is "$(turns)" "4 workers of 1 thread share 2 cores"

@@ -51,6 +51,11 @@ ok "goodput is that of the two runs" holds out \
     '.[0] | (.calm.step_ms / .faulty.step_ms) as $g | .goodput > 0 and .goodput < 1.5 and (.goodput - $g | fabs) < 0.001'
 ok "the checkpoint that is compared" holds out '.[0].weights | .calm == .faulty and .step % 20 == 0 and (.calm | length) == 16'
 
+# The collectives of a worker fail: no process is lost.
+rehearsed "failing collectives" N_NODES=2 DURATION=2s FAULT_EVERY=1s FAULT_MIX=comm
+ok "all processes stay" of comm '.made >= 1 and .kept == .made and .detect_ms.median != null'
+ok "the report has the device and the transport" holds out '.[0] | (.device | startswith("cpu ")) and .backend == "tcp" and .gpus == 0'
+
 # A slow node is no lost one.
 rehearse N_NODES=2 DURATION=2s FAULT_EVERY=1s FAULT_MIX=slow PEER_TIMEOUT="$(secs 6)" JSON=1
 ok "a slow node: exit 0, healed" of slow ".made >= 1 and .made == .healed and $rc == 0"
@@ -66,13 +71,19 @@ rehearse N_NODES=3 DURATION=2s FAULT_EVERY=1s FAULT_MIX=flip SENTINEL_EVERY=10 S
 ok "the user's SENTINEL_EVERY stays" is "$rc $(grep -c '^set ' out)" "0 0"
 ok "the table says how many were named right" shows '^flip .*; named right: ([0-9]+) of \1$'
 
-# ON_LOSS=shrink: the node of a wrong worker ends, the others go on, and another node takes its place.
-rehearsed "nodes that leave and return" N_NODES=4 DURATION=4s FAULT_EVERY=1s FAULT_MIX=flip:1,node:1 EXACT=layout GLOBAL_BATCH=12 BATCH_SIZE=1 ON_LOSS=shrink SEED=3
+# ON_LOSS=shrink: the node of a wrong worker ends, the others go on, and another node takes its place. The next node stands still twice; the
+# second time waits until it is back, or no generation would end by it.
+rehearsed "nodes that leave and return" N_NODES=3 DURATION=$((4 * at_load))s FAULT_EVERY=${at_load}s FAULT_MIX=flip:1,hang:1 EXACT=layout GLOBAL_BATCH=12 BATCH_SIZE=1 \
+    ON_LOSS=shrink PEER_TIMEOUT="$(secs 2)" SEED=131
 ok "both kinds, and the right worker is named" of flip "$named"
+ok "the node that stands still is known after the timeout, each time" of hang '.made >= 1 and .detect_ms.median >= 1000'
 
 # Two workers that hold a shard each: nothing to compare, and the next update finds it. They go on from copies in memory.
 rehearsed "flipped bits of shards" N_NODES=2 DURATION=6s FAULT_EVERY=1s FAULT_MIX=flip SHARD=full SEED=15
 ok "the right worker is named, by the next update" of flip ".made >= 2 and $named and .detect_steps.worst <= 1"
+# Three workers hold all parameters, and each updates a part: a change in another's part would be overwritten.
+rehearsed "flipped bits of parts" N_NODES=3 DURATION=3s FAULT_EVERY=1s FAULT_MIX=flip SHARD=optimizer SEED=5
+ok "the right worker is named, by the next update" of flip ".made >= 1 and $named and .detect_steps.worst <= 1"
 
 # A full disk: checkpoints fail, training goes on.
 rehearsed "full disks" N_NODES=2 DURATION=3s FAULT_EVERY=1s FAULT_MIX=disk
@@ -93,10 +104,10 @@ fi
 if unshare -Ur true 2>err; then
     in=./without_networks rehearse N_NODES=2 FAULT_MIX=cut,kill
     ok "no namespaces, and cut is asked for: 78, with what to do" ended 78 'FAULT_MIX has cut: needs network namespaces'
-    in=./without_networks rehearse N_NODES=2 SHARD=optimizer DURATION=1s FAULT_EVERY=1s PEER_TIMEOUT="$(secs 3)"
+    in=./without_networks rehearse N_NODES=2 SHARD=optimizer OPTIMIZER=sgd DURATION=1s FAULT_EVERY=1s PEER_TIMEOUT="$(secs 3)"
     ok "no namespaces, and the default mix: exit 0" is "$rc" 0
     ok "cut is left out" shows '^left out +cut: needs network namespaces'
-    ok "where two workers each update a part of the parameters, flip is left out" shows '^left out +flip: no worker has parameters'
+    ok "without moments, and two workers that each update a part of the parameters: flip is left out" shows '^left out +flip: no worker has parameters'
 else
     skip "without network namespaces" "no user namespace can be made"
 fi
@@ -152,10 +163,10 @@ refuses() {
 refuses 78 'leave it out for 2' N_NODES=1
 refuses 78 '2 to 64 nodes' N_NODES=65
 refuses 78 'DURATION' DURATION=0
-refuses 78 'known are kill, node, hang, slow, flip, disk and cut' FAULT_MIX=fire:1
+refuses 78 'known are kill, node, hang, slow, flip, disk, cut and comm' FAULT_MIX=fire:1
 refuses 78 'has no fault; try kill:3,hang:1' FAULT_MIX=kill:0
-refuses 78 'FAULT_MIX has flip: no worker has parameters' N_NODES=2 FAULT_MIX=flip SHARD=optimizer
-refuses 78 'FAULT_MIX has flip: no worker has parameters' N_NODES=2 FAULT_MIX=flip:1,kill:1 SHARD=gradients
+refuses 78 'FAULT_MIX has flip: no worker has parameters' N_NODES=2 FAULT_MIX=flip SHARD=optimizer OPTIMIZER=sgd
+refuses 78 'FAULT_MIX has flip: no worker has parameters' N_NODES=2 FAULT_MIX=flip:1,kill:1 SHARD=gradients OPTIMIZER=sgd
 refuses 78 'FAULT_MIX has cut: nodes whose cables are cut' FAULT_MIX=cut DATA=http://127.0.0.1:1/x.txt
 refuses 78 'raise DURATION' DURATION=5s FAULT_EVERY=6s
 refuses 78 'leave FAULT out' FAULT=kill@step=3

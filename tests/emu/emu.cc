@@ -56,7 +56,12 @@ static void *main_sp;
 static void (*block_run)(void *);
 static void *block_arg;
 static unsigned char *shared_all;
-static size_t shared_bytes_now, shared_most = 227 * 1024;
+#ifdef EMU_HIP
+#define SHARED_MOST ((size_t)64 << 10)
+#else
+#define SHARED_MOST ((size_t)227 << 10)
+#endif
+static size_t shared_bytes_now, shared_most = SHARED_MOST;
 static uint64_t seed_now, draws;
 static char error_text[512], error_out[512];
 static bool is_failed;
@@ -285,7 +290,11 @@ static void run_block(dim3 grid, dim3 block, uint64_t number)
         emu_fail("wrote beside the shared memory of %zu bytes", shared_bytes_now);
 }
 
-void emu_shared_max(size_t bytes) { shared_most = bytes; }
+void emu_shared_max(size_t bytes)
+{
+    shared_most = bytes == 0 || bytes > SHARED_MOST ? SHARED_MOST : bytes;
+}
+bool emu_is_hip(void) { return SHARED_MOST == 64 << 10; }
 size_t emu_shared_most(void) { return shared_most; }
 
 static int launch_ready(const struct emu_launch *launch)
@@ -436,6 +445,30 @@ void emu_shuffle_all(void **args, unsigned mask)
             s->out = ((struct emu_shuffle *)args[s->from])->in;
         }
 }
+
+#ifdef EMU_HIP
+int emu_wave_lane(void) { return (int)(self - fibers) % 64; }
+uint64_t emu_draw(void) { return draw(); }
+
+struct words {
+    uint32_t *all;
+    const uint32_t *own;
+    int n;
+};
+static void words_all(void **args, unsigned)
+{
+    for (int to = 0; to < 32; to++)
+        for (int from = 0; from < 32; from++) {
+            const struct words *w = (const struct words *)args[from];
+            memcpy(((struct words *)args[to])->all + from * w->n, w->own, (size_t)w->n * 4);
+        }
+}
+void emu_words(uint32_t *all, const uint32_t *own, int n)
+{
+    struct words w = {all, own, n};
+    emu_warp(0xFFFFFFFFu, words_all, &w);
+}
+#endif
 
 void emu_ballot_all(void **args, unsigned mask)
 {

@@ -1,4 +1,6 @@
 /* emu — enough of CUDA C++ for the host's compiler to run the kernels and to show their mistakes.
+ * With EMU_HIP: enough of HIP for kernels/hip.cuh, on wavefronts of 64 lanes and 64 KiB of shared
+ * memory, as AMD's gfx90a and gfx942 have.
  *
  * Every kernels/x.cu is compiled with `g++ -x c++ -include tests/emu/emu.h`. Blocks run one after
  * the other, in an order shuffled by a seed. The threads of a block are fibers; each runs until it
@@ -172,6 +174,44 @@ template <typename T> static inline T emu_shuffle_from(unsigned mask, T value, i
     memcpy(&value, &s.out, sizeof value);
     return value;
 }
+#ifdef EMU_HIP
+/* HIP's functions of a wavefront, which have no mask. The 32 lanes that kernels call a warp meet.
+ * The other half may be at the same instruction or elsewhere: a shuffle from there is a mistake,
+ * and its votes are drawn. */
+int emu_wave_lane(void); /* of 64 */
+uint64_t emu_draw(void);
+static inline unsigned __lane_id(void) { return (unsigned)emu_wave_lane(); }
+template <typename T> static inline T emu_wave_from(T value, int from)
+{
+    if (from / 32 != emu_wave_lane() / 32)
+        emu_fail("lane %d of a wavefront shuffles from lane %d, in the other half", emu_wave_lane(),
+                 from);
+    return emu_shuffle_from(0xFFFFFFFFu, value, from % 32);
+}
+template <typename T> static inline T __shfl(T value, int from, int width = 64)
+{
+    return emu_wave_from(value, (emu_wave_lane() & ~(width - 1)) + (from & (width - 1)));
+}
+template <typename T> static inline T __shfl_xor(T value, int bits, int width = 64)
+{
+    int lane = emu_wave_lane(), to = lane ^ bits, end = (lane & ~(width - 1)) + width;
+    return emu_wave_from(value, to < end ? to : lane);
+}
+/* warp_words of kernels/tensor_core.cuh: the lanes meet once, and each keeps the words of all. */
+void emu_words(uint32_t *all, const uint32_t *own, int n);
+template <int N> struct warp_words {
+    uint32_t all[32][N];
+    explicit warp_words(const uint32_t (&own)[N]) { emu_words(all[0], own, N); }
+    EMU_PLAIN uint32_t of(int lane, int i) const { return all[lane][i]; }
+};
+static inline unsigned long long __ballot(int value)
+{
+    struct emu_shuffle s = {value != 0, 0, 0};
+    emu_warp(0xFFFFFFFFu, emu_ballot_all, &s);
+    uint64_t other = emu_draw() & 0xFFFFFFFFu;
+    return emu_wave_lane() < 32 ? s.out | other << 32 : s.out << 32 | other;
+}
+#else
 template <typename T> static inline T __shfl_sync(unsigned mask, T value, int from, int width = 32)
 {
     int base = emu_where.lane & ~(width - 1);
@@ -206,6 +246,7 @@ static inline int __all_sync(unsigned mask, int value)
 {
     return __ballot_sync(mask, value) == mask;
 }
+#endif
 /* missing on purpose: no kernel may rely on the lanes that happen to be together */
 unsigned __activemask(void);
 

@@ -9,6 +9,9 @@ FUSED_OBJ := $(EMU_CU:%.cu=$(BUILD)/emu-fused/%.o) $(EMU_CORE)
 ACCESS_OBJ := $(EMU_CU:%.cu=$(BUILD)/tests/access/%.o) $(EMU_CORE) \
   $(patsubst tests/emu/%.cc,$(BUILD)/emu/tests/emu/%.o,$(wildcard tests/emu/emu_access*.cc))
 ACCESS_TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/cuda/test_access*.c))
+# And once more in the form for AMD GPUs (kernels/hip.cuh): wavefronts of 64, 64 KiB of shared memory. Accesses are reported, too.
+HIP_EMU_OBJ := $(patsubst %.cu,$(BUILD)/emu-hip/%.o,$(wildcard kernels/*.cu)) \
+  $(patsubst tests/emu/%.cc,$(BUILD)/emu-hip/tests/emu/%.o,$(wildcard tests/emu/*.cc))
 EMU_FLAGS := -std=c++17 -O2 -g -fno-exceptions -fno-rtti -fno-threadsafe-statics -fno-math-errno -fPIE -Isrc -I. -Wall -Wextra \
   $(if $(WERROR),-Werror) -Wshadow -Wno-unknown-pragmas $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all)
 TESTS := $(if $(filter thread,$(SAN)),$(filter-out $(BUILD)/tests/cuda/%,$(TESTS)),$(TESTS))
@@ -28,9 +31,19 @@ $(BUILD)/tests/access/%.o: %.cu
 	g++ $(filter-out -fsanitize=% -fno-sanitize%,$(EMU_FLAGS)) -fsanitize=thread -DEMU_ACCESS -MMD -MP -include tests/emu/emu.h \
 	  -x c++ -c -o $@ $<
 
+$(BUILD)/emu-hip/%.o: %.cu
+	@mkdir -p $(@D)
+	g++ $(filter-out -fsanitize=% -fno-sanitize%,$(EMU_FLAGS)) -fsanitize=thread -DEMU_ACCESS -DEMU_HIP -DCONVOY_HIP -MMD -MP \
+	  -include tests/emu/emu.h -x c++ -c -o $@ $<
+$(BUILD)/emu-hip/%.o: %.cc
+	@mkdir -p $(@D)
+	g++ $(EMU_FLAGS) -O3 -DEMU_HIP -MMD -MP -c -o $@ $<
+
 $(BUILD)/libaccess.a: $(ACCESS_OBJ)
 	@rm -f $@ && ar rcs $@ $^
 $(BUILD)/libemu.a: $(EMU_OBJ)
+	@rm -f $@ && ar rcs $@ $^
+$(BUILD)/libhip.a: $(HIP_EMU_OBJ)
 	@rm -f $@ && ar rcs $@ $^
 $(BUILD)/libfused.a: $(FUSED_OBJ)
 	@rm -f $@ && ar rcs $@ $^
@@ -48,15 +61,27 @@ $(BUILD)/tests/cuda/%: tests/cuda/%.c $(BUILD)/libemu.a $(BUILD)/libconvoy.a | $
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) -Itests -Itests/kernels $(TEST_CFLAGS) $(LDFLAGS) -MMD -MP -o $@ $< $(filter %.o,$^) $(STAMP) $(BUILD)/libemu.a $(BUILD)/libconvoy.a \
 	  -lcmocka -lstdc++ $(LDLIBS)
+# The tests of the kernels in that form: those of tests/cuda and tests/unit/kernels, built against it.
+$(BUILD)/tests/hip/test_hip_%: tests/hip/test_hip_%.c $(BUILD)/libhip.a $(BUILD)/libconvoy.a | $(STAMP)
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) -Itests -Itests/kernels $(TEST_CFLAGS) $(LDFLAGS) -MMD -MP -o $@ $< $(filter %.o,$^) $(STAMP) $(BUILD)/libhip.a $(BUILD)/libconvoy.a \
+	  -lcmocka -lstdc++ $(LDLIBS)
+$(BUILD)/tests/hip/cuda/%.o: tests/cuda/%.c | $(STAMP)
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) -Itests -Itests/kernels -DHARNESS_GROUP $(TEST_CFLAGS) -MMD -MP -c -o $@ $<
 # The files of tests/unit/kernels once more, with the CUDA kernels: one program.
 EMU_KERNELS := $(patsubst tests/unit/kernels/%.c,$(BUILD)/tests/cuda/kernels/%.o,$(wildcard tests/unit/kernels/*.c))
 $(BUILD)/tests/cuda/kernels/%.o: tests/unit/kernels/%.c | $(STAMP)
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) -Itests -Itests/kernels -DHARNESS_GROUP $(TEST_CFLAGS) -MMD -MP -include tests/cuda/emulated.h -c -o $@ $<
-$(BUILD)/tests/cuda/test_kernels: $(EMU_KERNELS)
+HIP_TESTS := $(patsubst %,$(BUILD)/tests/hip/cuda/test_%.o,matmul rows attention attention_own attention_ranks)
+$(BUILD)/tests/cuda/test_kernels $(BUILD)/tests/hip/test_hip_kernels: $(EMU_KERNELS)
+$(BUILD)/tests/hip/test_hip_kernels: $(filter-out %attention.o %own.o %ranks.o,$(HIP_TESTS))
+$(BUILD)/tests/hip/test_hip_attention: $(filter %attention.o,$(HIP_TESTS))
+$(BUILD)/tests/hip/test_hip_own: $(filter %own.o %ranks.o,$(HIP_TESTS))
 # For tests/gpu/test_numbers.sh: shows that the contraction is there.
 $(BUILD)/emu-fused/test_emu_numbers: tests/cuda/test_emu_numbers.c $(BUILD)/libfused.a $(BUILD)/libconvoy.a | $(STAMP)
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) -DEMU_FUSED -Itests -Itests/kernels $(TEST_CFLAGS) $(LDFLAGS) -MMD -MP -o $@ $< $(STAMP) $(BUILD)/libfused.a \
 	  $(BUILD)/libconvoy.a -lcmocka -lstdc++ $(LDLIBS)
--include $(BUILD)/emu-fused/test_emu_numbers.d $(EMU_OBJ:.o=.d) $(FUSED_OBJ:.o=.d) $(ACCESS_OBJ:.o=.d) $(EMU_KERNELS:.o=.d)
+-include $(BUILD)/emu-fused/test_emu_numbers.d $(EMU_OBJ:.o=.d) $(FUSED_OBJ:.o=.d) $(ACCESS_OBJ:.o=.d) $(HIP_EMU_OBJ:.o=.d) $(HIP_TESTS:.o=.d) $(EMU_KERNELS:.o=.d)

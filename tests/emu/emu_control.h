@@ -22,9 +22,12 @@ extern int (*emu_device)(void *stream, int (*run)(void *arg), const void *arg, s
  * thread running as far as it can. */
 void emu_seed(uint64_t seed);
 
-/* emu_shared_max — sets the bytes of shared memory that a block may have; at first 227 KiB, as on
- * sm_90. */
+/* emu_shared_max — sets the bytes of shared memory that a block may have, at most the chip's; 0:
+ * the chip's, as at first: 227 KiB (sm_90), or with EMU_HIP 64 KiB. */
 void emu_shared_max(size_t bytes);
+
+/* Returns true if kernels are built for AMD GPUs (EMU_HIP). */
+bool emu_is_hip(void);
 
 /* Returns how often a kernel's limit of dynamic shared memory was set since the last call
  * (cudaFuncSetAttribute). */

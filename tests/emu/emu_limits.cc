@@ -9,8 +9,11 @@
 #define KERNELS_MAX 1024
 #define OPT_IN_BYTES ((size_t)48 << 10)
 #define PARAM_BYTES_MAX 4096
-#define REGISTERS_MAX 65536
+#ifdef EMU_HIP
+#define TABLE "tests/hip/isa.tsv"
+#else
 #define TABLE "tests/cuda/sass.tsv"
+#endif
 
 /* What is known of a kernel: the dynamic shared memory that it was allowed; of the table: registers
  * of a thread, static shared memory. */
@@ -157,8 +160,9 @@ static bool block_holds(const struct emu_launch *l, char *why, size_t bytes)
 
 static bool grid_holds(const struct emu_launch *l, char *why, size_t bytes)
 {
+    uint64_t threads_x = (uint64_t)l->grid.x * l->block.x;
     if (l->grid.x > 0 && l->grid.y > 0 && l->grid.z > 0 && l->grid.x <= INT32_MAX &&
-        l->grid.y <= 65535 && l->grid.z <= 65535)
+        l->grid.y <= 65535 && l->grid.z <= 65535 && (!emu_is_hip() || threads_x <= UINT32_MAX))
         return true;
     snprintf(why, bytes, "a grid of %u %u %u blocks", l->grid.x, l->grid.y, l->grid.z);
     return false;
@@ -179,7 +183,7 @@ static bool shared_holds(const struct emu_launch *l, const struct known *k, size
     if (all > most)
         snprintf(why, bytes, "%zu bytes of shared memory and %zu static ones, at most %zu",
                  l->shared_bytes, k->static_bytes, most);
-    else if (all >= OPT_IN_BYTES && k->allowed < l->shared_bytes)
+    else if (!emu_is_hip() && all >= OPT_IN_BYTES && k->allowed < l->shared_bytes)
         snprintf(why, bytes,
                  "%zu bytes of shared memory and %zu static ones, and cudaFuncSetAttribute allowed "
                  "%zu: a launch needs it from 48 KiB on",
@@ -193,11 +197,15 @@ static bool registers_hold(const struct emu_launch *l, const struct known *k, ch
                            size_t bytes)
 {
     size_t threads_n = (size_t)l->block.x * l->block.y * l->block.z,
-           all = (k->registers + 7) / 8 * 8 * threads_n;
-    if (all <= REGISTERS_MAX)
+           each = (k->registers + 7) / 8 * 8;
+    /* AMD: each of four SIMDs has 512 registers for each of 64 lanes, for a quarter of the
+     * wavefronts. */
+    size_t all = emu_is_hip() ? (threads_n + 255) / 256 * each : each * threads_n,
+           most = emu_is_hip() ? 512 : 65536;
+    if (all <= most)
         return true;
-    snprintf(why, bytes, "%zu threads of %zu registers: %zu, at most %d", threads_n, k->registers,
-             all, REGISTERS_MAX);
+    snprintf(why, bytes, "%zu threads of %zu registers: %zu, at most %zu", threads_n, k->registers,
+             all, most);
     return false;
 }
 

@@ -10,8 +10,10 @@
  *   shared       static and dynamic at most shared_most bytes; from 48 KiB on only after
  *                cudaFuncSetAttribute
  *   registers    threads × registers of the kernel, in eights, at most 65,536
- * Returns false and writes the reason when one is broken. Registers and static shared memory are
- * the most of all chips in tests/cuda/sass.tsv; a kernel that is not in it has neither. */
+ * With EMU_HIP those of gfx90a and gfx942: no cudaFuncSetAttribute, 2^32-1 threads in x, and 512
+ * registers of a SIMD. Returns false and writes the reason when one is broken. Registers and static
+ * shared memory are the most of all chips in tests/cuda/sass.tsv (tests/hip/isa.tsv); a kernel that
+ * is not in it has neither. */
 bool emu_limits_hold(const struct emu_launch *launch, size_t shared_most, char *why,
                      size_t why_bytes);
 

@@ -13,7 +13,7 @@
 #include "data/mix.h"
 #include "data/qa/squad.h"
 #include "format/llmc.h"
-#include "dataset_share/file_list.h"
+#include "file_share/file_list.h"
 #include "cluster/message.h"
 #include "serve/chart.h"
 #include "train/weights/weights.h"

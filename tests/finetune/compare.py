@@ -1,6 +1,6 @@
 """Compares adapters with PEFT: of each model lora_* of tests/golden an adapter is trained and exported by Convoy, in fp32.
 
-PEFT loads the folder beside the model, and transformers the merged model: the logits are equal within 1e-5 of the largest. Convoy goes on
+transformers loads the model with the PEFT folder, and the merged model: the logits are equal within 1e-5 of the largest. Convoy goes on
 from PEFT's own folder. usage: compare.py CONVOY GOLDEN. Prints TAP.
 """
 import os
@@ -59,7 +59,7 @@ for name in models:
         beside = logits(PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32), "peft"), ids)
         merged = logits(AutoModelForCausalLM.from_pretrained("merged", dtype=torch.float32), ids)
         far = apart(beside, merged)
-        ok(f"{name}: PEFT beside the model equals the merged model", far < 1e-5, f"{far:.1e} apart")
+        ok(f"{name}: the model with PEFT equals the merged model", far < 1e-5, f"{far:.1e} apart")
         ok(f"{name}: the adapter changes the logits", apart(beside, plain) > 1e-2, f"{apart(beside, plain):.1e}")
         os.chdir("/")
 print(f"1..{points}")

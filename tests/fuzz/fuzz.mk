@@ -19,7 +19,7 @@ FUZZ_STEMS := $(foreach f,$(FUZZ_FILES),$(call fuzz_name,$(f)))
 FUZZ_FLAGS := -std=c11 -O1 -g -fno-omit-frame-pointer -fno-sanitize-recover=all -Wall -Wextra -Werror \
   -DCONVOY_VERSION='"fuzz"' -DCONVOY_COMMIT='"fuzz"' -DCONVOY_DATE='""'
 # The rooms that read outside bytes, and nothing that computes.
-FUZZ_ROOMS := $(wildcard $(foreach r,base conf data format net cluster dataset_share serve,src/$(r)/*.c src/$(r)/*/*.c src/$(r)/*.S src/$(r)/*/*.S)) \
+FUZZ_ROOMS := $(wildcard $(foreach r,base conf data format net remote cluster file_share serve,src/$(r)/*.c src/$(r)/*/*.c src/$(r)/*.S src/$(r)/*/*.S)) \
   $(wildcard src/check/check_judge.c src/check/check_row.c src/check/report/*.c) \
   $(wildcard src/plan/*.S src/measure/measure_table.c src/comm/tcp/frame.c src/comm/tcp/auth.c src/comm/message/seal*.c)
 FUZZ_OBJ := $(patsubst %,$(FUZZ_BUILD)/%.o,$(FUZZ_ROOMS))

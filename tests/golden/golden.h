@@ -235,4 +235,22 @@ static inline void golden_load(const struct golden *g, struct step *step)
     }
 }
 
+/* read_host — returns all gradients or parameters, on the host; the caller frees them. */
+static inline float *read_host(struct step *step, struct dev *dev, bool is_grads)
+{
+    const int64_t n = step_whole_table(step)->total_elems;
+    float *here = malloc((size_t)n * sizeof *here);
+    struct stream *s;
+    assert_non_null(here);
+    OK(step_drain(step));
+    OK(dev_stream_open(dev, &s));
+    if (is_grads)
+        OK(dev_copy(s, here, step_grads(step).data, (size_t)n * sizeof *here));
+    else
+        OK(state_read(step_state(step), 0, 0, n, here));
+    OK(dev_sync(s));
+    dev_stream_close(s);
+    return here;
+}
+
 #endif

@@ -162,22 +162,11 @@ static void compare_all(const struct golden *g, struct step *step, const float *
             compare(g, &t->param[i], from + t->param[i].offset, prefix, worst);
 }
 
-/* Gradients or parameters, brought to the host from wherever they are. */
 static void compare_here(const struct golden *g, struct step *step, struct dev *dev, bool is_grads,
                          double *worst)
 {
-    int64_t n = step_whole_table(step)->total_elems;
-    float *here = malloc((size_t)n * sizeof *here);
-    struct stream *s;
-    assert_non_null(here);
-    OK(dev_stream_open(dev, &s));
-    if (is_grads)
-        OK(dev_copy(s, here, step_grads(step).data, (size_t)n * sizeof *here));
-    else
-        OK(state_read(step_state(step), 0, 0, n, here));
-    OK(dev_sync(s));
+    float *here = read_host(step, dev, is_grads);
     compare_all(g, step, here, is_grads ? "grad." : "after.", worst);
-    dev_stream_close(s);
     free(here);
 }
 

@@ -197,23 +197,6 @@ struct worst {
     double logits, loss, norm, grad, weight, merged;
 };
 
-static float *read_host(struct step *step, struct dev *dev, bool is_grads)
-{
-    const int64_t n = step_whole_table(step)->total_elems;
-    float *here = malloc((size_t)n * sizeof *here);
-    struct stream *s;
-    assert_non_null(here);
-    OK(step_drain(step));
-    OK(dev_stream_open(dev, &s));
-    if (is_grads)
-        OK(dev_copy(s, here, step_grads(step).data, (size_t)n * sizeof *here));
-    else
-        OK(state_read(step_state(step), 0, 0, n, here));
-    OK(dev_sync(s));
-    dev_stream_close(s);
-    return here;
-}
-
 /* Merged weights, with the adapter in `values`, have the logits of PEFT's merged model. */
 static void compare_merged(const struct run *r, struct dev *dev, struct step *trained,
                            float *values, double slack, struct worst *worst)
@@ -266,6 +249,98 @@ static void train(const struct run *r, struct dev *dev, double slack, struct wor
     free(values);
     batch_free(&batch);
     step_close(step);
+}
+
+/* Opens a step whose adapter has some targets, with the values of the run's adapter; B of targets
+ * that are not in `kept` is 0. */
+static struct step *open_some(const struct run *r, struct dev *dev, unsigned targets, unsigned kept)
+{
+    struct step_config config = config_of(r, dev);
+    struct step *step;
+    config.dims.adapter.targets = targets;
+    OK(step_open(&config, &step));
+    const struct param_table *t = step_whole_table(step);
+    const struct load_target base = {
+        .table = step_frozen_table(step), .put = put_frozen, .arg = step};
+    float *values = calloc((size_t)t->total_elems, sizeof *values);
+    assert_non_null(values);
+    const struct load_target to = {.table = t, .data = {values, DTYPE_F32}};
+    OK(weights_load(path_in(r->dir, "base").text, &base));
+    OK(load_params(&to, adapter_load_file(r->adapter)));
+    for (int i = 0; i < t->params_n; i++) {
+        const struct param *param = &t->param[i];
+        const unsigned own = model_targets_of(&r->base, param->name);
+        assert_true((own & targets) != 0);
+        if (strstr(param->name, ".lora_B.") && (own & kept) == 0)
+            memset(values + param->offset, 0, (size_t)param->elems * sizeof *values);
+    }
+    OK(state_write(step_state(step), 0, 0, t->total_elems, values));
+    free(values);
+    return step;
+}
+
+/* An adapter of some matrices has the loss and the gradients of an adapter of all whose other
+ * factors B are 0; it has no other tensors, and its loss falls. */
+static void compare_some(const struct run *r, struct dev *dev, const char *text)
+{
+    unsigned targets;
+    char back[MODEL_TARGETS_TEXT_MAX];
+    struct batch batch;
+    struct step_result all, some, last;
+    double worst = 0;
+    OK(model_targets_parse(&r->base, "targets", text, &targets));
+    struct model_dims dims = r->base;
+    dims.adapter.targets = targets;
+    assert_string_equal(model_targets_text(&dims, back), text);
+    struct step *whole = open_some(r, dev, MODEL_TARGETS_ALL, targets),
+                *step = open_some(r, dev, targets, targets);
+    OK(batch_init(&batch, FEED_TASK_LM, r->batch, r->seq));
+    fill_batch(r, 0, &batch);
+    OK(step_run_batch(whole, &batch, 0, 0, 0, 0, &all));
+    OK(step_run_batch(step, &batch, 0, 0, 0, 0, &some));
+    below(&worst, fabs(some.loss / all.loss - 1), 1e-6, "loss");
+    float *want = read_host(whole, dev, true), *got = read_host(step, dev, true);
+    const struct param_table *t = step_whole_table(step), *full = step_whole_table(whole);
+    assert_true(t->params_n < full->params_n);
+    for (int i = 0, j = 0; i < t->params_n; i++) {
+        while (strcmp(full->param[j].name, t->param[i].name) != 0)
+            assert_true(++j < full->params_n);
+        below(&worst,
+              apart(got + t->param[i].offset, want + full->param[j].offset, t->param[i].elems),
+              1e-5, t->param[i].name);
+    }
+    for (int64_t i = 1; i < 6; i++)
+        OK(step_run_batch(step, &batch, i, i * r->batch, 1e-2, 0, &last));
+    assert_true(last.loss < some.loss);
+    print_message("# %s: targets %s within %.1e\n", r->dir, text, worst);
+    free(want);
+    free(got);
+    batch_free(&batch);
+    step_close(whole);
+    step_close(step);
+}
+
+static void run_some(const char *dir, const char *const *text, int n)
+{
+    struct run r = {.batch = 0};
+    struct dev *dev;
+    OK(dev_cpu_open(2, CPU_ISA_PLAIN, &dev));
+    open_run(dir, &r);
+    for (int i = 0; i < n; i++)
+        compare_some(&r, dev, text[i]);
+    close_run(&r);
+    dev_close(dev);
+}
+
+TEST(some_targets)
+{
+    static const char *const separate[] = {"q,v", "k", "k,v", "v,o", "q,gate", "q,k,down", "up"},
+                             *const gpt2[] = {"qkv", "o,up", "down"},
+                             *const neox[] = {"qkv,down", "up"};
+    run_some("lora_llama", separate, 7);
+    run_some("lora_qwen3", separate, 7);
+    run_some("lora_gpt2", gpt2, 3);
+    run_some("lora_neox", neox, 2);
 }
 
 static void run_on(const char *dir, int level, struct dev *dev, double slack)

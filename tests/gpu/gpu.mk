@@ -51,9 +51,27 @@ $(GPU)/dry_tests $(GPU)/numbers_tests: $(GPU_OBJ) $(BUILD)/libconvoy.a | $(STAMP
 	  -lcmocka -lstdc++ $(LDLIBS)
 -include $(GPU_OBJ:.o=.d) $(GPU)/obj/test_golden.d
 
+# convoy_emulated: the program on emulated GPUs, for scripts (tests/gpu/emulated.c). It needs no code of nvcc.
+CONVOY_EMULATED := $(if $(HAS_CUDA),$(GPU)/convoy_emulated)
+$(GPU)/obj/emulated.o: tests/gpu/emulated.c tests/cuda/streams.h tests/comm/fake_nccl.h tests/emu/emu_control.h
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) -Itests -isystem $(CUDA_ROOT)/include $(CFLAGS) -Wno-missing-prototypes -c -o $@ $<
+$(GPU)/convoy_emulated: $(GPU)/obj/emulated.o $(BUILD)/src/main.o $(filter-out %_cu.o %/providers.o %/arc4random.o,$(OBJ)) \
+  $(BUILD)/libemu.a tests/cuda/sass.tsv | $(STAMP) $(BUILD)/tests/cuda/libcublasLt.so.13 $(BUILD)/tests/comm/nccl/libnccl.so.2
+	@mkdir -p $(@D)
+	@ln -f $(BUILD)/tests/cuda/libcublasLt.so.13 $(BUILD)/tests/comm/nccl/libnccl.so.2 $(@D)/ && cp tests/cuda/sass.tsv $(@D)/
+	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(STAMP) -Wl,--whole-archive $(BUILD)/libemu.a -Wl,--no-whole-archive \
+	  -lstdc++ $(filter-out $(CUDART),$(LDLIBS))
+
+# EXACT=layout on emulated GPUs: the 57 layouts of `make exact`, smaller models. Some ten minutes on two cores.
+.PHONY: exact-emulated
+exact-emulated: $(CONVOY_EMULATED)
+	$(if $(HAS_CUDA),,$(error exact-emulated: $(or $(CUDA_LACKS),CUDA=0 leaves CUDA out)))
+	BUILD=$(BUILD) EMULATED=1 tests/e2e/test_exact.sh
+
 # The suite runs gpu_tests on the emulation; not with sanitizers, which need stacks of their own.
 ifeq ($(SAN),)
-tests: $(GPU)/dry_tests $(GPU)/numbers_tests $(BUILD)/emu-fused/test_emu_numbers
+tests: $(GPU)/dry_tests $(GPU)/numbers_tests $(BUILD)/emu-fused/test_emu_numbers $(CONVOY_EMULATED)
 endif
 
 # build/gpu/gpu.tar.gz: what is copied to a machine with a GPU, where `tests/gpu/gpu.sh first` needs no make. CUDA_ARCHS=90a carries

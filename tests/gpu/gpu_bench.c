@@ -273,6 +273,10 @@ static void bench_update(void)
     measure("adamw 124M", DTYPE_F32, OP_KIND_adamw, &a);
     struct sumsq q = {.out = allocate(1, DTYPE_F64), .x = a.g, .n = PARAMS};
     measure("sumsq 124M", DTYPE_F32, OP_KIND_sumsq, &q);
+    struct checksum k = {.out = allocate(CHECKSUM_N, DTYPE_F64).data, .x = a.p, .n = PARAMS};
+    measure("checksum 124M", DTYPE_F32, OP_KIND_checksum, &k);
+    a.sums = allocate(sizeof *a.sums, DTYPE_U8).data;
+    measure("adamw 124M with sums", DTYPE_F32, OP_KIND_adamw, &a);
     struct cast c = {.y = allocate(PARAMS, DTYPE_BF16), .x = a.p, .n = PARAMS};
     measure("cast 124M", DTYPE_BF16, OP_KIND_cast, &c);
 }

@@ -186,6 +186,7 @@ void *real_realloc(void *data, size_t bytes)
 float emu_quick_error; /* the GPU has its own */
 void emu_seed(uint64_t seed) { (void)seed; }
 void emu_shared_max(size_t bytes) { (void)bytes; }
+bool emu_is_hip(void) { return false; }
 void emu_skip_barrier(int n) { (void)n; }
 int emu_barriers(void) { return 0; }
 

@@ -12,6 +12,7 @@
     X(attention_ranks)   \
     X(branch_add)        \
     X(cast)              \
+    X(checksum)          \
     X(combine)           \
     X(compress)          \
     X(copy_2d)           \

@@ -179,7 +179,7 @@ ok "what fits runs, what does not is skipped" json '[.steps[] | [.name[0:6], .ou
 first FAKE_FAIL=golden ONLY='golden|losses'
 ok "a step that fails is a failure of the run" is "$rc" 1
 ok "its reason stands beside it, and the next ones run" json '[.steps[].outcome] == ["ok", "failed", "ok", "ok"] and (.steps[1].note | test("not ok 1 - golden_lm"))'
-first FAKE_HANG=golden MOST=$((3 * $(slow))) ONLY='environment|golden|losses as on'
+first FAKE_HANG=golden MOST=$((6 * $(slow))) ONLY='environment|golden|losses as on'
 ok "a step that hangs is ended, and the next ones run" json '[.steps[].outcome] == ["ok", "failed", "ok"] and (.steps[1].note | test("ended after its time limit"))'
 ok "nothing of it is left running" has_ended hang.pid
 first FAKE_CRASH=attention ONLY='kernels, all'
@@ -192,7 +192,7 @@ ok "the first operation that differs with cuDNN is named" json '.steps[0] | .out
 first FAKE_OTHER_BITS=off ONLY='step gpt2:64( CUDA_GRAPH|$)'
 ok "the first step with other bits is named" json '[.steps[].outcome] == ["ok", "failed"] and (.steps[1].note |
     test("step 5 differs: loss and norm 3.0 0.5 with graphs, 3.0000001 0.5 without"))'
-first FAKE_HANG=gpt2-xl MOST=$((3 * $(slow))) ONLY='gpt2-'
+first FAKE_HANG=gpt2-xl MOST=$((6 * $(slow))) ONLY='gpt2-'
 ok "a model that hangs costs only its own row" json '[.steps[].outcome] == ["ok", "ok", "failed"] and any(.rows[]; .name == "step gpt2-large B32 T1024 bf16")'
 first FAKE_LOSS=nan ONLY='losses as on'
 ok "losses that are no numbers fail" is "$rc" 1

@@ -7,7 +7,7 @@
 
 #include "train/step/pipe.h"
 #include "train/feature/step_shard_check.h"
-#include "train/feature/step_shards.h"
+#include "train/feature/step_balance.h"
 
 #define CHECKS_SEED 23
 
@@ -171,15 +171,12 @@ static inline enum status checks_flip(const struct ranks_one *one, struct checks
 }
 
 /* checks_balance — the last rank is the slowest. */
-static inline enum status checks_balance(const struct ranks_one *one, struct checks_job *job,
-                                         struct step *step)
+static inline void checks_balance(const struct ranks_one *one, struct checks_job *job,
+                                  struct step *step)
 {
-    struct step_result *r = &job->trial.last;
-    if (!job->trial.config.balances)
-        return ST_OK;
-    r->compute_ms = (1 + one->rank) *
-                    (step_shards_deal(step, step_mesh_data_rank(step_core(step))) + r->is_compared);
-    return step_shards_balance(step, r);
+    if (job->trial.config.balances)
+        step_balance_measured(
+            step, (1 + one->rank) * step_balance_deal(step, step_mesh_data_rank(step_core(step))));
 }
 
 static inline enum status checks_steps(const struct ranks_one *one, struct checks_job *job,
@@ -191,7 +188,7 @@ static inline enum status checks_steps(const struct ranks_one *one, struct check
         enum status st = checks_run_step(job, step, i);
         job->called += st == ST_FAULT || st == ST_PEER;
         TRY(st);
-        TRY(checks_balance(one, job, step));
+        checks_balance(one, job, step);
         job->compared += job->trial.last.is_compared;
         job->trial.loss[i] = job->trial.last.loss;
         job->trial.norm[i] = job->trial.last.grad_norm;

@@ -19,8 +19,12 @@ struct job {
     uint64_t fingerprint;
     int leave_step, leave_unit, leave_rank; /* a rank ends there, before its copy goes on */
     int leave_after; /* leave_step is so many steps after the first one; -1: it is as given */
-    int last_step;   /* the run is over after it */
+    int last_step;   /* the run is over after it, or after the step that is found */
     bool wants_found;
+    /* called when a step begins and after it, with the number of steps done; may be NULL */
+    void (*begin_step)(struct step *step, int64_t steps);
+    void (*end_step)(struct step *step, int64_t steps);
+    int every;                /* steps from one copy to the next; 0: as chosen */
     int ranks_min;            /* of all runs on these memories; 0: as many as now */
     int64_t found_step;       /* -1: none */
     bool travels;             /* peer_copy_exchange_travels */
@@ -32,6 +36,11 @@ struct job {
     struct ranks_one *one;
 };
 
+/* The interval of a rank at the end of a run, and the time by which a copy delays a step. */
+static struct copies_chosen {
+    int every;
+    double ms;
+} copies_chosen[RANKS_MAX];
 static int copies_fd[RANKS_MAX];   /* of each rank of the largest world */
 static int copies_node[RANKS_MAX]; /* of a node of a world: which node of the largest it is */
 
@@ -54,7 +63,17 @@ static inline enum status copies_unit_done(void *arg, int unit)
     return copies_leaves(job, unit, true) ? FAIL(ST_RETRY, "this rank ends") : ST_OK;
 }
 
-static const struct step_feature copies_feature = {.name = "copies", .unit_done = copies_unit_done};
+static inline enum status copies_begin_step(void *arg, struct step_now *now)
+{
+    const struct job *job = arg;
+    (void)now;
+    if (job->begin_step)
+        job->begin_step(job->step, job->progress.step);
+    return ST_OK;
+}
+
+static const struct step_feature copies_feature = {
+    .name = "copies", .phase[STEP_PHASE_BEGIN] = copies_begin_step, .unit_done = copies_unit_done};
 
 /* copies_flip — a bit of what this rank updates, in its last bucket that is not empty. */
 static inline void copies_flip(const struct store *store)
@@ -71,7 +90,11 @@ static inline void copies_stepped(const struct ranks_one *one, int step)
     (void)step;
     job->progress.step++;
     job->progress.samples += 6;
-    if (job->progress.step == job->flip_step && one->rank == job->flip_rank)
+    if (job->end_step)
+        job->end_step(job->step, job->progress.step);
+    job->progress.scale = step_loss_scale(job->step);
+    if (job->progress.step == job->flip_step && one->rank == job->flip_rank &&
+        dev_sync(step_stream(job->step)) == ST_OK)
         copies_flip(step_core(job->step)->store);
 }
 
@@ -79,11 +102,16 @@ static inline void copies_stepped(const struct ranks_one *one, int step)
 static inline enum status copies_open(struct job *job)
 {
     struct step_config *c = &job->trial.config;
-    struct peer_copy_config config = {
-        .comm = job->one->comm, .fd = job->fd, .fingerprint = job->fingerprint};
+    struct peer_copy_config config = {.comm = comm_host(job->one->comm),
+                                      .step_comm = job->one->comm,
+                                      .dev = job->one->dev,
+                                      .every = job->every,
+                                      .fd = job->fd,
+                                      .fingerprint = job->fingerprint};
     bool is_found;
     TRY(peer_copy_world(c, comm_place(job->one->comm), &config.world));
-    TRY(peer_copy_sizes(c, comm_place(job->one->comm), job->ranks_min, RANKS_MAX, &config.sizes));
+    TRY(peer_copy_sizes(c, comm_place(job->one->comm), job->ranks_min, RANKS_MAX,
+                        dev_is_discrete(job->one->dev), &config.sizes));
     config.ranks_max = RANKS_MAX;
     TRY(peer_copy_open(&config, &job->copy));
     if (!job->copy)
@@ -97,6 +125,8 @@ static inline enum status copies_open(struct job *job)
     c->is_loaded = is_found;
     TRY(step_open(c, &job->step));
     TRY(is_found ? peer_copy_restore(job->copy, job->step) : ST_OK);
+    if (is_found)
+        step_loss_scale_set(job->step, job->progress.scale);
     job->travels = peer_copy_exchange_travels(job->copy, job->step);
     return ST_OK;
 }
@@ -112,7 +142,7 @@ static inline enum status copies_train(struct job *job)
                    trial_samples(t, job->one, t->config.global_samples, &first),
                    t->config.seq_tokens));
     t->first_step = (int)job->progress.step;
-    t->steps = job->last_step - t->first_step;
+    t->steps = job->last_step > t->first_step ? job->last_step - t->first_step : 0;
     enum status st = trial_steps(job->one, t, job->step, &batch);
     batch_free(&batch);
     return st == ST_OK ? trial_read(job->one, t, job->step) : st;
@@ -144,6 +174,12 @@ static inline enum status copies_rank(struct ranks_one *one)
     status_save(&saved);
     if (job->step)
         copies_end_step(job, st);
+    if (job->copy) {
+        struct peer_copy_stats stats;
+        peer_copy_stats(job->copy, &stats);
+        copies_chosen[one->rank] =
+            (struct copies_chosen){.every = job->copy->interval.every, .ms = stats.ms};
+    }
     peer_copy_close(job->copy);
     step_close(job->step);
     status_restore(&saved);

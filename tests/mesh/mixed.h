@@ -155,7 +155,7 @@ static inline enum status mixed_step(struct mixed *h, int32_t *tokens)
                 embed;
     double norm_sq, extra = 0;
     store_bind(h->store, &p);
-    TRY(store_grad_sync_begin(h->store, tokens, MIXED_TOKENS));
+    TRY(store_grad_sync_begin(h->store, tokens, MIXED_TOKENS, true));
     TRY(mixed_forward(h));
     TRY(mixed_counts(h));
     mixed_count(h, h->step > 0);

@@ -41,6 +41,21 @@ TEST(test_equal_qa)
     equal_losses(like, "qa");
 }
 
+/* Five micro-batches: two ranks have 2 and 3 of them, three have 1, 2 and 2, four have 1, 1, 1 and
+ * 2. The ranks with fewer only join the all-gathers of SHARD=full. */
+TEST(test_equal_uneven)
+{
+    struct trial like = trial_of(MODEL_TASK_LM, 10, 17);
+    like.lr = 3e-4;
+    like.config.batch_samples = 2;
+    like.config.dropout = 0.1f;
+    equal_losses(like, "uneven");
+    like = trial_of(MODEL_TASK_QA, 10, 19);
+    like.lr = 3e-4;
+    like.config.batch_samples = 2;
+    equal_losses(like, "uneven, qa");
+}
+
 /* Every SHARD gives the same bits on the same ranks: with and without accumulation, with rows
  * exchanged (short samples) and not (long ones), with buckets of one unit and of all. */
 static void same_bits(struct trial like, int nodes, int locals, const char *what)
@@ -78,6 +93,8 @@ static void all_bits(enum model_task task, enum grad_compress_kind compress)
     }
     struct trial like = trial_of(task, 12, 8);
     same_bits(like, 1, 2, "two ranks");
+    like.config.batch_samples = 3;
+    same_bits(like, 1, 3, "4 micro-batches");
 }
 
 TEST(test_bits_lm) { (void)state, all_bits(MODEL_TASK_LM, GRAD_COMPRESS_KIND_NONE); }

@@ -30,12 +30,13 @@ static const int recomputes[] = {0, 4, 7, 8, 9, 12};
 /* A row of the table. */
 struct combination {
     struct form form;
-    int model; /* GPT-2 as LM, as QA, Llama with a head of its own, an adapter of that */
+    /* GPT-2 as LM, as QA, Llama with a head of its own, an adapter of that, one of q, v and down */
+    int model;
     int micros, shard;
     int recompute; /* in recomputes */
     bool is_bf16;  /* sums of gradients */
 };
-#define MODELS_N 4
+#define MODELS_N 5
 
 static int ranks_of(const struct form *f) { return f->data * f->context * f->tensor * f->stages; }
 
@@ -45,8 +46,12 @@ static struct trial trial_for(const struct combination *c)
     struct step_config *config = &like.config;
     if (c->model >= 2)
         config->dims = architectures[0];
-    if (c->model == 3)
-        config->dims.adapter = (struct model_adapter){.r = 3, .alpha = 6};
+    if (c->model >= 3)
+        config->dims.adapter = (struct model_adapter){
+            .r = 3,
+            .alpha = 6,
+            .targets = c->model == 3 ? MODEL_TARGETS_ALL
+                                     : MODEL_TARGET_Q | MODEL_TARGET_V | MODEL_TARGET_DOWN};
     config->dims.layers = LAYERS;
     config->dims.heads = config->dims.kv_heads = 4;
     config->dims.head_dim = 0;

@@ -117,32 +117,6 @@ TEST(test_stages)
     trial_free(&want);
 }
 
-/* Ranks of unlike speeds, and one that becomes slow in the middle. */
-static double unlike_ms(const struct ranks_one *one, int step)
-{
-    return one->rank == 1 ? 2.5 : one->rank == 0 && step >= 20 ? 4 : 1;
-}
-
-TEST(test_balance)
-{
-    struct trial like = exact_of(MODEL_TASK_LM, 12);
-    like.steps = 3 * STEP_BALANCE_STEPS;
-    struct trial want = trial_run(&like, 1, 1);
-    like.config.balances = true;
-    like.compute_ms = unlike_ms;
-    for (int shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard++) {
-        like.config.store.shard = (enum layout_shard)shard;
-        for (int ranks = 2; ranks <= 4; ranks++) {
-            struct trial got = trial_run(&like, 1, ranks);
-            trial_same(&got, &want, "dealt by speed");
-            if (ranks < 3)
-                assert_true(got.deal[0] < got.deal[1]);
-            trial_free(&got);
-        }
-    }
-    trial_free(&want);
-}
-
 /* A gradient that is not finite anywhere stops the step everywhere. */
 TEST(test_nan)
 {

@@ -218,17 +218,6 @@ TEST(test_tied_ways)
 }
 
 /* Shards of several micro-batches have another order there. */
-static enum status open_refused(struct ranks_one *one)
-{
-    struct step_config config = *(const struct step_config *)one->arg;
-    struct step *step = NULL;
-    config.dev = one->dev;
-    config.comm = one->comm;
-    enum status st = step_open(&config, &step);
-    step_close(step);
-    return st;
-}
-
 TEST(test_tied_refused)
 {
     struct step_config config[2];
@@ -237,7 +226,7 @@ TEST(test_tied_refused)
     config[0].shards = 3;
     config[0].axis_ranks[MESH_AXIS_PIPELINE] = 2;
     config[1] = config[0];
-    ranks_try(1, 2, RANKS_TIMEOUT_MS, open_refused, config, sizeof *config, one);
+    ranks_try(1, 2, RANKS_TIMEOUT_MS, trial_open, config, sizeof *config, one);
     for (int rank = 0; rank < 2; rank++) {
         assert_int_equal(one[rank].st, ST_BAD_SETTING);
         assert_non_null(strstr(one[rank].message, "set VIRTUAL_SHARDS=6"));

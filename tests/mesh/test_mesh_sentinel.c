@@ -103,6 +103,7 @@ static void run(int n)
                                   .flips = harness_number("FLIPS", 200),
                                   .checks = harness_number("CHECKS", 100)};
         jobs[rank].trial.config.store.shard = LAYOUT_SHARD_NONE;
+        jobs[rank].trial.config.sentinel_every = 1;
         jobs[rank].trial.steps = 1;
     }
     ranks_try(n, 1, RANKS_TIMEOUT_MS, rank_main, jobs, sizeof *jobs, ranks);

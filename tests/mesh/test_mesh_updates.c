@@ -3,7 +3,7 @@
  * next update, and all ranks know whose it is, whatever SHARD is and however many ranks there are.
  * Updates of a state that nothing else changes find nothing, and have the same bits as without the
  * check. FLIPS=n flips and CHECKS=n undisturbed steps for each SHARD and number of ranks (default
- * 12 and 20). */
+ * 12 and 20). A pass over the frozen parameters of an adapter's model finds one bit of them. */
 #include "mesh/trial.h"
 
 #include "mesh/store/inside.h"
@@ -19,6 +19,7 @@ struct job {
     int found, named, parted;  /* flips found, all ranks know the rank, that rank knows the array */
     int called;                /* differences where there was none */
     int owned;                 /* flips that one rank has found by itself, and no other one */
+    bool has_frozen;           /* flip_frozen in place of flip_all */
     float *kept[TRIAL_ARRAYS]; /* this rank's memory before a flip */
 };
 
@@ -68,7 +69,7 @@ static enum status forget(struct job *job, struct step *step)
     struct step_update_sums *u = step_update_sums_of(step);
     TRY(store_params_begin_write(step_core(step)->store, 0));
     keep(job, step, true);
-    step_update_sums_keep(step, job->trial.first_step + 1);
+    TRY(step_update_sums_keep(step, job->trial.first_step + 1));
     u->is_found = false;
     u->agreed = (struct step_changed){0};
     status_clear();
@@ -140,6 +141,24 @@ static enum status check_all(struct ranks_one *one, struct job *job, struct step
     return step_update_sums_verify(step);
 }
 
+/* flip_frozen — a pass over an unchanged state finds nothing. After a bit of the last rank's frozen
+ * parameters has changed, and another step, the next pass finds it. */
+static enum status flip_frozen(struct ranks_one *one, struct job *job, struct step *step)
+{
+    const struct store_local_shard a = store_local_shard(store_frozen(step_core(step)->store), 1);
+    TRY(trial_load_frozen(one, step));
+    TRY(step_update_sums_keep(step, 0));
+    TRY(check_all(one, job, step));
+    if (one->rank == one->ranks - 1)
+        ((uint32_t *)a.p.data)[a.elems / 2] ^= 1;
+    TRY(make_step(one, job, step));
+    job->found++;
+    const enum status st = step_update_sums_verify(step);
+    job->named = step_update_sums_changed(step).rank;
+    job->parted = step_update_sums_changed(step).steps == job->trial.first_step;
+    return st;
+}
+
 static enum status rank_main(struct ranks_one *one)
 {
     struct job *job = one->arg;
@@ -149,9 +168,9 @@ static enum status rank_main(struct ranks_one *one)
     TRY(step_open(c, &step));
     enum status st =
         batch_init(&job->batch, FEED_TASK_LM, c->global_samples / one->ranks, c->seq_tokens);
-    if (st == ST_OK)
-        st = check_all(one, job, step);
-    if (st == ST_OK)
+    if (st == ST_OK && job->has_frozen)
+        st = flip_frozen(one, job, step);
+    else if (st == ST_OK && (st = check_all(one, job, step)) == ST_OK)
         st = flip_all(one, job, step);
     struct status_saved saved;
     status_save(&saved);
@@ -175,7 +194,7 @@ static struct job job_of(enum layout_shard shard)
                       .flips = harness_number("FLIPS", 12),
                       .checks = harness_number("CHECKS", 20)};
     job.trial.config.store.shard = shard;
-    job.trial.config.checks_updates = true;
+    job.trial.config.sentinel_every = 1;
     job.trial.config.optim.momentum = 0.9;
     job.trial.lr = 1e-3;
     job.trial.steps = 1;
@@ -231,6 +250,32 @@ TEST(test_muon)
     }
 }
 
+/* ---- frozen parameters ---- */
+
+TEST(test_frozen)
+{
+    for (int n = 1; n <= RANKS_MOST; n += 1 + (n > 1))
+        for (enum layout_shard shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL;
+             shard += LAYOUT_SHARD_FULL - LAYOUT_SHARD_NONE) {
+            for (int rank = 0; rank < n; rank++) {
+                jobs[rank] = job_of(shard);
+                jobs[rank].trial.config.dims.adapter =
+                    (struct model_adapter){.r = 2, .alpha = 4, .targets = MODEL_TARGETS_ALL};
+                jobs[rank].checks = 3;
+                jobs[rank].has_frozen = true;
+            }
+            ranks_try(n, 1, RANKS_TIMEOUT_MS, rank_main, jobs, sizeof *jobs, ranks);
+            for (int rank = 0; rank < n; rank++) {
+                assert_int_equal(jobs[rank].called, 0);
+                assert_int_equal(jobs[rank].found, 1);
+                assert_int_equal(jobs[rank].named, n - 1);
+                assert_true(jobs[rank].parted);
+                assert_int_equal(ranks[rank].st, rank == n - 1 ? ST_FAULT : ST_PEER);
+            }
+            assert_non_null(strstr(ranks[n - 1].message, "frozen parameters of rank "));
+        }
+}
+
 /* ---- whole steps ---- */
 
 /* The update of step 3 finds what changed before it; all ranks end at the head of step 4. */
@@ -240,7 +285,7 @@ TEST(test_next_step_fails)
     for (int rank = 0; rank < 3; rank++) {
         all[rank] = trial_of(MODEL_TASK_LM, 12, 11);
         all[rank].config.store.shard = LAYOUT_SHARD_FULL;
-        all[rank].config.checks_updates = true;
+        all[rank].config.sentinel_every = 1;
         all[rank].steps = 6;
         all[rank].flip_step = 3;
         all[rank].flip_rank = 1;
@@ -262,13 +307,13 @@ TEST(test_same_bits)
     struct trial like = trial_of(MODEL_TASK_LM, 12, 11);
     like.steps = 8;
     struct trial without = trial_run(&like, 1, 1);
-    like.config.checks_updates = true;
+    like.config.sentinel_every = 1;
     for (enum layout_shard shard = LAYOUT_SHARD_NONE; shard <= LAYOUT_SHARD_FULL; shard++) {
         like.config.store.shard = shard;
         struct trial with = trial_run(&like, 3, 1);
-        like.config.checks_updates = false;
+        like.config.sentinel_every = 0;
         struct trial other = trial_run(&like, 3, 1);
-        like.config.checks_updates = true;
+        like.config.sentinel_every = 1;
         trial_same(&with, &other, shards[shard]);
         trial_free(&with);
         trial_free(&other);

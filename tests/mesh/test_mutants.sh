@@ -1,6 +1,7 @@
 #!/bin/bash
 # Planted bugs in the steps of a mesh. Each is one wrong line, which the test of its list must catch: the bits of one stage (pipe), random
-# histories of the job (copy), flips of bits in virtual shards that two groups of ranks compute, and comparisons without one (shards).
+# histories of the job (copy), flips of bits in virtual shards that two groups of ranks compute, and comparisons without one (shards), in
+# states that updates check (updates), and in replicas (replicas).
 # LISTS=copy: only that list. A row: name | file | the edit, a sed expression.
 set -u
 . "$(dirname "${BASH_SOURCE[0]}")/../mutants_lib.sh"
@@ -41,7 +42,7 @@ the axis of samples is not recorded|feature/step_shard_trace|s/p->context = wrap
 shards that are not compared are recorded|feature/step_shard_trace|s/ || !step_shard_check_has(k, m))$/)/
 the last difference is named|feature/sentinel|s/order > least)/order < least)/
 of several ranks at once one is named|feature/sentinel|s/return firsts_n == 1 ? first : -1;/return first;/
-gradients are not recorded|feature/step_shard_trace|s/            sum = XXH3_64bits_withSeed(grad.data/            (void)XXH3_64bits_withSeed(grad.data/
+gradients are not recorded|feature/step_shard_trace|s/            TRY(add_hash(k, grad.data.*/            ;/
 rows for the next stage are not recorded|step/pipe_run|s/        TRY(call_row_hooks(run, model_shard_output(&p)));/        ;/
 gradients for the stage before are not recorded|step/pipe_run|s/    return call_row_hooks(run, run->p->made\[at\]);/    return ST_OK;/
 backward passes of stages have the order of forward ones|step/pipe_run|s/op.is_backward ? ends_at(run) - 1 - at : at/at/
@@ -54,12 +55,33 @@ the positions of a sample are not divided|feature/step_shard_check|s/batch = ste
 a trace is never emptied|feature/step_shard_check|s/    step_shard_trace_clear(trace);/    ;/
 ROWS
 }
+rows_updates() {
+    cat <<'ROWS'
+updates are never compared|feature/step_update_sums|s/    if (kept->is_known \&\& kept->writes == kept->next_writes)/    if (0)/
+the sums of an update are added to the last ones|feature/step_update_sums|s/    return dev_fill(s->stream, s->sums.updates, 0, bytes);/    return ST_OK;/
+a deferred update is added to one that is not compared|feature/step_update_sums|s/^    if (kept->is_pending)$/    if (0)/
+buckets share their sums|step/update|s/s->core.sums.updates + bucket/s->core.sums.updates/
+a loaded state keeps the sums of the last one|feature/step_update_sums|s/^        take_bucket(sums, i, kept->written);/        ;/
+a pass finds nothing|feature/step_update_sums|s/^        if (is_known(u, i))$/        if (0)/
+moments have the sum of parameters|feature/step_update_sums|s/tensor_at(array\[i\], from)/tensor_at(array[0], from)/
+frozen parameters have no checksum|feature/step_update_sums|s/        TRY(step_checksums_add(s, i, a.p, a.elems, words));/        ;/
+ROWS
+}
+rows_replicas() {
+    cat <<'ROWS'
+one number of a state is compared|feature/step_sentinel|s/at < numbers \&\& out->is_same/at < 1 \&\& out->is_same/
+a moment is called parameters|feature/step_sentinel|s,out->array = at / CHECKSUM_N;,out->array = 0;,
+a checksum is added to the last one|feature/step_checksums|s/    return dev_fill(.*/    return ST_OK;/
+ROWS
+}
 plant_list() {
     case $1 in
     pipe) plant_rows rows_pipe tests/mesh/test_mesh_pipe.c train 1 ;;
     copy) plant_rows rows_copy tests/mesh/test_peer_copy_history.c train "${SEEDS:-60}" ;;
     shards) FLIPS=24 CHECKS=24 plant_rows rows_shards tests/mesh/test_mesh_shard_groups.c train 1 ;;
+    updates) FLIPS=8 CHECKS=8 plant_rows rows_updates tests/mesh/test_mesh_updates.c train 1 ;;
+    replicas) FLIPS=40 CHECKS=20 plant_rows rows_replicas tests/mesh/test_mesh_sentinel.c train 1 ;;
     esac
 }
-for list in ${LISTS:-pipe copy shards}; do plant_list "$list"; done
+for list in ${LISTS:-pipe copy shards updates replicas}; do plant_list "$list"; done
 plant_end

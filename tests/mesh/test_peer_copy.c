@@ -138,7 +138,7 @@ static int flip_anywhere(const struct job *job, int ranks, unsigned seed)
 {
     int64_t elems;
     const int rank = rand_r(&seed) % ranks, kind = rand_r(&seed) % 2;
-    assert_int_equal(step_slice_elems_of(&job->trial.config, ranks, rank, &elems), ST_OK);
+    assert_int_equal(step_slice_elems_of(&job->trial.config, ranks, rank, false, &elems), ST_OK);
     const int64_t byte = (int64_t)((unsigned)rand_r(&seed) % (unsigned)(elems * 4));
     flip_bit(rank, kind, byte, rand_r(&seed) % 8);
     if (kind == PEER_COPY_OWN)

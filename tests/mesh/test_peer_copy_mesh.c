@@ -50,7 +50,7 @@ static struct job job_of(const struct shape *shape, enum layout_shard shard)
     c->pipe_chunks = shape->chunks;
     if (shape->nodes == 5)
         c->global_samples = 20;
-    c->checks_updates = true;
+    c->sentinel_every = 1;
     return job;
 }
 

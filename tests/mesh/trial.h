@@ -7,7 +7,7 @@
 #include "base/rand.h"
 #include "train/step/step.h"
 #include "train/step/memory.h"
-#include "train/feature/step_shards.h"
+#include "train/feature/step_balance.h"
 #include "train/step/lr_schedule.h"
 
 #define TRIAL_STEPS_MAX 512
@@ -26,13 +26,16 @@ struct trial {
     int flip_step, flip_rank;   /* a rank that flips a bit before this step; -1: never */
     /* called after each step on each rank; NULL: not called */
     void (*stepped)(const struct ranks_one *one, int step);
+    /* called on each rank after the last step, also if it failed; NULL: not called */
+    void (*ended)(const struct ranks_one *one);
     /* outcome */
     double loss[TRIAL_STEPS_MAX], norm[TRIAL_STEPS_MAX], eval;
     float *state[TRIAL_ARRAYS]; /* elems each: all parameters, one behind the other */
     int64_t elems;
-    /* called after each step, for config.balances: how long it took this rank, in ms; NULL: 1 */
+    /* called after each step, for config.balances: milliseconds of a unit on this rank; NULL: as
+     * measured */
     double (*compute_ms)(const struct ranks_one *one, int step);
-    int deal[RANKS_MAX]; /* shards of each data rank at the end */
+    int deal[RANKS_MAX]; /* units of each data rank at the end */
     struct step_memory memory;
     struct step_result last;
     struct store_flip flipped;
@@ -65,6 +68,18 @@ static inline struct trial trial_of(enum model_task task, int64_t global_samples
                                                .eps = 1e-8,
                                                .weight_decay = 0.1,
                                                .grad_clip = 1}}};
+}
+
+/* trial_tiny — as trial_of, of a language model so small that the emulation runs it in seconds. */
+static inline struct trial trial_tiny(int64_t samples, int64_t t)
+{
+    struct trial like = trial_of(MODEL_TASK_LM, samples, t);
+    like.config.dropout = 0.1f;
+    like.config.dims.layers = 2;
+    like.config.dims.heads = 1;
+    like.config.dims.embed = 8;
+    like.config.dims.vocab = 11;
+    return like;
 }
 
 /* Writes a sample of a step to row `row` of the batch; a function of these numbers. */
@@ -134,8 +149,8 @@ static inline enum status trial_load(struct ranks_one *one, struct trial *t, str
     return one->rank == 0 ? trial_state(t, step, true) : state_serve(step_state(step));
 }
 
-/* trial_load_frozen — writes the frozen weights beside an adapter: drawn ones, the same on every
- * mesh. */
+/* trial_load_frozen — writes the frozen weights of an adapter's model: drawn ones, the same on
+ * every mesh. */
 static inline enum status trial_load_frozen(const struct ranks_one *one, struct step *step)
 {
     const struct param_table *table = step_frozen_table(step);
@@ -174,11 +189,12 @@ static inline int64_t trial_samples(const struct trial *t, const struct ranks_on
     struct mesh mesh;
     if (step_mesh(&t->config, one->ranks, &mesh) != ST_OK)
         return 0;
-    int64_t n = all / mesh.size[MESH_AXIS_DATA];
+    int64_t n;
     int data = mesh_coord_of(&mesh, one->rank).at[MESH_AXIS_DATA];
-    *first_out = n * data;
-    if (t->config.shards > 0)
-        step_shards_share(&t->config, mesh.size[MESH_AXIS_DATA], data, first_out, &n);
+    struct step_config config = t->config;
+    if (config.shards == 0)
+        config.global_samples = all;
+    step_shards_share(&config, mesh.size[MESH_AXIS_DATA], data, first_out, &n);
     return n;
 }
 
@@ -191,16 +207,28 @@ static inline enum status trial_balance(const struct ranks_one *one, struct tria
     struct mesh mesh;
     TRY(step_mesh(&t->config, one->ranks, &mesh));
     const int own = mesh_coord_of(&mesh, one->rank).at[MESH_AXIS_DATA];
-    t->last.compute_ms = t->compute_ms ? t->compute_ms(one, i) * step_shards_deal(step, own) : 1;
-    TRY(step_shards_balance(step, &t->last));
-    int64_t each = t->config.global_samples / t->config.shards;
-    *first = 0;
-    for (int rank = 0; rank < mesh.size[MESH_AXIS_DATA]; rank++) {
-        t->deal[rank] = step_shards_deal(step, rank);
-        *first += rank < own ? t->deal[rank] * each : 0;
-    }
-    b->samples = t->deal[own] * each;
+    const struct step_core *core = step_core(step);
+    const int64_t all = step_samples_at(&t->config, t->first_step + i + 1);
+    if (t->compute_ms)
+        step_balance_measured(step, t->compute_ms(one, i) * t->deal[own]);
+    for (int rank = 0; rank < mesh.size[MESH_AXIS_DATA]; rank++)
+        t->deal[rank] = step_balance_deal(step, rank);
+    *first = step_mesh_sample_first(core, all);
+    b->samples = step_mesh_samples(core, own, all);
     return ST_OK;
+}
+
+/* trial_open — opens a step with one->arg, its config, and closes it: for configs that are
+ * refused. */
+static inline enum status trial_open(struct ranks_one *one)
+{
+    struct step_config config = *(const struct step_config *)one->arg;
+    struct step *step = NULL;
+    config.dev = one->dev;
+    config.comm = one->comm;
+    enum status st = step_open(&config, &step);
+    step_close(step);
+    return st;
 }
 
 static inline enum status trial_steps(struct ranks_one *one, struct trial *t, struct step *step,
@@ -240,6 +268,7 @@ static inline enum status trial_rank(struct ranks_one *one)
     struct batch batch = {0};
     enum feed_task task = t->config.dims.task == MODEL_TASK_LM ? FEED_TASK_LM : FEED_TASK_QA;
     int64_t first, samples = trial_samples(t, one, t->config.global_samples, &first);
+    struct status_saved why;
     enum status st;
     t->config.dev = one->dev;
     t->config.comm = one->comm;
@@ -253,10 +282,15 @@ static inline enum status trial_rank(struct ranks_one *one)
         TRY_OR(batch_add_documents(&batch), out_close);
     TRY_OR(trial_load_frozen(one, step), out_close);
     TRY_OR(trial_load(one, t, step), out_close);
-    TRY_OR(trial_steps(one, t, step, &batch), out_close);
+    st = trial_steps(one, t, step, &batch);
+    if (t->ended)
+        t->ended(one);
+    TRY_OR(st, out_close);
     TRY_OR(trial_read(one, t, step), out_close);
 out_close:
-    step_close(step);
+    status_save(&why);
+    step_close(step); /* calls that still run may fail */
+    status_restore(&why);
     batch_free(&batch);
     return st;
 }

@@ -238,6 +238,7 @@ static inline void score_config(const struct conf *conf, struct trainer_config *
         config_map_trainer(conf, &dims, has_weights, out) != ST_OK)
         score_die("settings", status_message());
     out->step.store.dtype = device_dtype(conf, true);
+    out->peer_copies = PEER_COPY_MODE_OFF; /* the programs that were measured keep no copies */
 }
 
 /* score_place — the first rank of a stage. */

@@ -101,6 +101,9 @@ build all
 ok "and only those that are not made yet" is "$rc $(tail -n 1 out | sed 's/[0-9]* s$/N s/')" "0 compiling 1 of 1 files, N s"
 build bad
 ok "it fails as make does" is "$rc $(grep -c 'Error 1' err)" "2 1"
+env -u MAKEFLAGS -u MAKELEVEL make -C "$root" -s -n CUDA=0 test ONLY='e2e/test_(bucket|hub)' >out
+ok "a script by its name: the programs that it starts are built, too" is "$(sed -n "s/.* all \([^']*\)'.*/\1/p" out | grep -oE 'tests/[^ ]*' | xargs)" \
+    "tests/e2e/fake_hub tests/remote/test_s3"
 
 # 6. Packages: a package manager of the test's own writes down what it is asked. What only downloads has a limit; what installs
 # ends by itself, whatever comes. In a test nothing is installed.

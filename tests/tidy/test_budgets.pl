@@ -69,7 +69,7 @@ for (['step.h', 'src/train/step/step.h', 'step'], ['store.h', 'src/mesh/store/st
 $count{'lines of src/model that name axes'} = grep { /axis|axes|\bparts?\b|parts_n|parts_of|context_n\b|(?:tensor|context)_ranks?\b|p->(?:tensor|context)\b/ }
     map { split /\n/, slurp($_) } grep { m{^src/model/} } @program;
 # Folders of train and node are columns: one includes those before it.
-for (['train', qw(weights step feature checkpoint peer_copy generate trainer)], ['node', qw(process choose check worker supervisor rehearse command)]) {
+for (['train', qw(weights step feature checkpoint peer_copy generate trainer)], ['node', qw(process bucket choose check worker supervisor rehearse command)]) {
     my ($module, @order) = @$_;
     my %at = map { $order[$_] => $_ } 0 .. $#order;
     for my $p (grep { m{^src/$module/} } @program) {

@@ -98,7 +98,8 @@ static enum status try_open(const char *dir, struct check_scratch *out, bool *ag
     char boot[BOOT_CHARS + 1];
     *again_out = false;
     *out = (struct check_scratch){.lock = -1};
-    if (!text_format(out->path, sizeof out->path, "%s/" PREFIX "%s-XXXXXX", dir, boot_of(boot)))
+    if (!text_format(out->path, sizeof out->path - sizeof CHECK_SCRATCH_DATA,
+                     "%s/" PREFIX "%s-XXXXXX", dir, boot_of(boot)))
         return FAIL(ST_BAD_SETTING, "the path of CHECKPOINT_DIR is too long: %.64s…", dir);
     if (!mkdtemp(out->path)) {
         out->path[0] = 0;
@@ -142,6 +143,16 @@ void check_scratch_leave(struct check_scratch *scratch)
     *scratch = (struct check_scratch){.lock = -1};
 }
 
+/* remove_folder — removes the data before the lock: if the process is killed in between, a sweep
+ * still sees whose folder it is. */
+static enum status remove_folder(const char *path)
+{
+    char data[FILE_PATH_MAX];
+    TRY(text_format(data, sizeof data, "%s" CHECK_SCRATCH_DATA, path) ? file_remove_tree(data)
+                                                                      : ST_OK);
+    return file_remove_tree(path);
+}
+
 /* check_scratch_close — tries several times, because on NFS a sweep of this machine that has the
  * lock open prevents the removal. */
 enum status check_scratch_close(struct check_scratch *scratch)
@@ -149,11 +160,11 @@ enum status check_scratch_close(struct check_scratch *scratch)
     char path[FILE_PATH_MAX];
     text_copy(path, sizeof path, scratch->path);
     check_scratch_leave(scratch);
-    enum status st = path[0] ? file_remove_tree(path) : ST_OK;
+    enum status st = path[0] ? remove_folder(path) : ST_OK;
     for (int i = 1; i < TRIES && st != ST_OK; i++) {
         status_clear();
         clock_sleep_ms(AGAIN_MS);
-        st = file_remove_tree(path);
+        st = remove_folder(path);
     }
     return st;
 }
@@ -243,7 +254,7 @@ static int sweep_one(const char *base, const char *name, bool wants_own, bool *h
     *held = *held || (look.holder == HELD && look.is_own);
     if (!is_left(&look, wants_own))
         return 0;
-    if (file_remove_tree(path) == ST_OK)
+    if (remove_folder(path) == ST_OK)
         return 1;
     status_clear();
     return 0;

@@ -4,12 +4,14 @@
  *
  * The process that made such a folder holds a lock on a file in it (flock). The kernel releases the
  * lock when this process and its forked children have ended, however they ended. The file contains
- * the process that started the maker. Must not know the other files of a check. */
+ * the process that started the maker. It is removed last, after path/data, where the maker has its
+ * own files. Must not know these. */
 #ifndef CONVOY_CHECK_CHECK_SCRATCH_H
 #define CONVOY_CHECK_CHECK_SCRATCH_H
 
 #include "base/file.h"
 
+#define CHECK_SCRATCH_DATA "/data"
 struct check_scratch {
     char path[FILE_PATH_MAX]; /* "": none */
     int lock;                 /* a descriptor, which a forked process inherits */

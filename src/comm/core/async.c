@@ -217,6 +217,8 @@ static enum status enter_call(struct comm *comm, struct under_way *c)
         st = transport_check(ctx);
     if (st == ST_OK)
         st = transport_dispatch(ctx, &c->call);
+    if (st == ST_OK && c->call.then != NULL)
+        st = c->call.then(c->call.then_arg, ctx->about.stream);
     if (st == ST_OK)
         st = dev_event_record(ctx->about.stream, &c->end);
     ctx->is_async = false;

@@ -107,18 +107,30 @@ static enum status begin_open(struct comm_ctx *ctx, void *address, int64_t *addr
 
 /* ---- the choice ---- */
 
-/* Finds two ranks of one node on one GPU. NCCL refuses them, even if they have separate MIG
- * instances: it compares PCI addresses (nccl_lib_shares_gpus). Returns the second rank and sets
- * *other to the first; -1: there are none. */
+/* is_one_gpu — returns true if two ranks have the same GPU, or MIG instances of one. Nodes may be
+ * processes of one machine, so ranks of different nodes are compared by the GPUs' numbers. */
+static bool is_one_gpu(const struct comm_place *place, const struct address_header *headers, int a,
+                       int b)
+{
+    static const char unknown[sizeof headers->uuid];
+    const struct address_header *x = &headers[a], *y = &headers[b];
+    return a / place->locals == b / place->locals
+               ? x->bus[0] != 0 && strcmp(x->bus, y->bus) == 0
+               : memcmp(x->uuid, unknown, sizeof x->uuid) != 0 &&
+                     memcmp(x->uuid, y->uuid, sizeof x->uuid) == 0;
+}
+
+/* Finds two ranks on one GPU. NCCL refuses them, even if they have separate MIG instances: it
+ * compares PCI addresses (nccl_lib_shares_gpus). Returns the second rank and sets *other to the
+ * first; -1: there are none. */
 static int find_shared_gpu(const struct comm_place *place, const struct address_header *headers,
                            int *other)
 {
     for (int a = 0; a < place->ranks; a++)
-        for (int b = a - a % place->locals; b < a; b++) {
-            const struct address_header *x = &headers[a], *y = &headers[b];
+        for (int b = 0; b < a; b++) {
             *other = b;
-            if (x->bus[0] != 0 && strcmp(x->bus, y->bus) == 0 &&
-                !(x->shares_gpus && y->shares_gpus))
+            if (is_one_gpu(place, headers, a, b) &&
+                !(headers[a].shares_gpus && headers[b].shares_gpus))
                 return a;
         }
     return -1;

@@ -130,6 +130,7 @@ void comm_close(struct comm *comm)
         return;
     struct comm_root *root = comm->root;
     if (comm->parent == NULL) {
+        comm_close(root->host);
         atomic_store_explicit(&root->closing, true, memory_order_relaxed);
         comm_queue_close(root->queue);
         root->queue = NULL;
@@ -196,6 +197,9 @@ void comm_times(struct comm *comm, struct comm_times *out)
     out->busy_ms = (double)atomic_exchange_explicit(&comm->busy_ns, 0, memory_order_relaxed) * 1e-6;
     out->wait_ms = (double)atomic_exchange_explicit(&comm->wait_ns, 0, memory_order_relaxed) * 1e-6;
     out->bytes_sent = atomic_exchange_explicit(&comm->bytes_sent, 0, memory_order_relaxed);
+    struct comm *host = comm->parent == NULL ? comm->root->host : NULL;
+    if (host != NULL)
+        out->bytes_sent += atomic_exchange_explicit(&host->bytes_sent, 0, memory_order_relaxed);
 }
 
 bool comm_link(const struct comm *comm, int rank, struct comm_link *out)
@@ -251,11 +255,13 @@ enum status comm_wait_on(struct comm *comm, struct comm_ticket ticket, struct st
     struct comm_root *root = comm->root;
     if (root->async == NULL)
         return comm_wait(comm, ticket);
+    TRY(dev_busy_pause(s));
     TRY(dev_flush(s)); /* the device starts before the host waits */
     TRY(check_ticket(comm, ticket));
     comm_run_wait(comm, ticket.sequence, true);
     TRY(comm_check(comm));
-    return comm_async_stream_wait(root->async, ticket.sequence, s);
+    TRY(comm_async_stream_wait(root->async, ticket.sequence, s));
+    return dev_busy_resume(s);
 }
 
 /* ---- the arguments of calls: checked before a transport sees them ---- */
@@ -356,8 +362,8 @@ enum status comm_all_gather(struct comm *comm, struct tensor out, struct tensor 
     return comm_run(comm, &call);
 }
 
-enum status comm_all_to_all(struct comm *comm, struct tensor out, struct tensor in,
-                            int64_t part_elems)
+static enum status prepare_all_to_all(struct comm *comm, struct tensor out, struct tensor in,
+                                      int64_t part_elems, struct comm_call *call)
 {
     int ranks = comm_place(comm)->ranks;
     /* before the number is multiplied */
@@ -366,8 +372,27 @@ enum status comm_all_to_all(struct comm *comm, struct tensor out, struct tensor 
         return FAIL(ST_BUG, "all_to_all of %d parts of %lld elements", ranks,
                     (long long)part_elems);
     TRY(check_buffers(COMM_CALL_ALL_TO_ALL, out, part_elems * ranks, in, part_elems * ranks));
-    struct comm_call call = call_of(COMM_CALL_ALL_TO_ALL, out, in.data, part_elems, -1);
+    *call = call_of(COMM_CALL_ALL_TO_ALL, out, in.data, part_elems, -1);
+    return ST_OK;
+}
+
+enum status comm_all_to_all(struct comm *comm, struct tensor out, struct tensor in,
+                            int64_t part_elems)
+{
+    struct comm_call call;
+    TRY(prepare_all_to_all(comm, out, in, part_elems, &call));
     return comm_run(comm, &call);
+}
+
+enum status comm_all_to_all_begin(struct comm *comm, struct tensor out, struct tensor in,
+                                  int64_t part_elems, comm_then_fn *then, void *arg,
+                                  struct comm_ticket *ticket)
+{
+    struct comm_call call;
+    TRY(prepare_all_to_all(comm, out, in, part_elems, &call));
+    call.then = then;
+    call.then_arg = arg;
+    return begin_call(comm, call, ticket);
 }
 
 enum status comm_all_reduce_begin(struct comm *comm, struct tensor out, struct tensor in,

@@ -113,7 +113,8 @@ struct comm_config {
      * message/messenger.h. Both outlive comm_begin_open. */
     const char *data_addr, *master;
     /* COMM_SECRET_BYTES that only the ranks of this generation share: TCP and UCX authenticate
-     * peers with them. Read by comm_end_open only. NULL: both refuse to connect. */
+     * peers with them. Read by comm_end_open and comm_open_host only. NULL: both refuse to
+     * connect. */
     const uint8_t *secret;
     int shm_fd; /* HOST with locals > 1: an empty memfd that the node's workers share; else -1 */
     struct shm_threads_world *threads; /* THREADS: the world that all ranks share */
@@ -217,6 +218,15 @@ enum status comm_reduce_scatter_begin(struct comm *comm, struct tensor out, stru
 /* comm_all_gather_begin — begins comm_all_gather. */
 enum status comm_all_gather_begin(struct comm *comm, struct tensor out, struct tensor in,
                                   int64_t elems, struct comm_ticket *ticket);
+/* comm_then_fn — computes with the result of a call, in the queue thread. s: the stream on which
+ * the device executes the call; work submitted to s belongs to the call. NULL: calls do not stay on
+ * the device, the result is complete, and the function returns when its own work is complete. */
+typedef enum status comm_then_fn(void *arg, struct stream *s);
+/* comm_all_to_all_begin — begins comm_all_to_all; then(arg, …) follows as a part of the call. then
+ * NULL: nothing follows. Part of an exact sum (mesh/grad/tree.h). */
+enum status comm_all_to_all_begin(struct comm *comm, struct tensor out, struct tensor in,
+                                  int64_t part_elems, comm_then_fn *then, void *arg,
+                                  struct comm_ticket *ticket);
 /* comm_job_begin — queues a function: the queue thread calls job(arg) in its turn. The job makes
  * blocking calls on this comm, which run immediately, and may compute between them; it must not
  * begin calls. Its return value counts like the status of a call. Gradient compression is such a
@@ -252,6 +262,19 @@ enum status comm_check(const struct comm *comm);
  * splits if they make equal numbers of calls. */
 enum status comm_split(struct comm *comm, const int *ranks, int ranks_n, struct comm **out);
 
+/* ---- Host memory next to calls that the device executes ---- */
+
+/* comm_open_host — if calls stay on the device, opens a second comm of the same ranks over the HOST
+ * transport, with connections and a queue of its own: its calls delay no call of this comm.
+ * Collective; call it once, right after comm_end_open, with the same config: the secret is read
+ * again. If a rank has no network for it, that rank logs the reason, and there is none. comm_close
+ * closes it. */
+enum status comm_open_host(struct comm *comm);
+/* comm_host — returns the comm by which host memory is sent without a detour over the device: that
+ * second comm, or `comm` itself if its calls do not stay on the device. NULL: there is none. One
+ * thread makes the calls of both. */
+struct comm *comm_host(struct comm *comm);
+
 /* Milliseconds and bytes of comm_times.
  *   busy_ms     time in which the transport executed calls, on the queue thread or the caller's
  *   wait_ms     time in which the caller's thread was blocked in comm_wait or in a blocking call.
@@ -263,7 +286,7 @@ struct comm_times {
     int64_t bytes_sent;
 };
 /* comm_times — returns the times and bytes since its last call, and starts again from 0. Splits
- * count in their parent. */
+ * count in their parent, and the bytes of comm_host in the comm. */
 void comm_times(struct comm *comm, struct comm_times *out);
 
 struct comm_link {

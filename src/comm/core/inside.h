@@ -27,6 +27,7 @@ struct comm_root {
     struct staging *staging;  /* NULL: the transport reaches all memory */
     struct comm_async *async; /* NULL: every call is done when the transport returns */
     struct dev_event *event;  /* from comm_wait_stream, for the next call; or NULL */
+    struct comm *host;        /* the result of comm_open_host; NULL: none */
     _Atomic int64_t stuck_ns; /* ns for stuck_ms of comm_activity; 0: in no library */
     atomic_bool closing, failed;
     enum status failed_st; /* the first failure; written once, before `failed` */

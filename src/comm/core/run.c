@@ -104,6 +104,8 @@ static enum status execute_call(struct comm *comm, struct comm_call *call, bool 
     if (st == ST_OK)
         st = comm->root->staging != NULL ? staging_run(comm->root->staging, ctx, call)
                                          : transport_dispatch(ctx, call);
+    if (st == ST_OK && call->then != NULL)
+        st = call->then(call->then_arg, NULL);
     ctx->call = NULL;
     if (ctx->stuck_ns != NULL)
         atomic_store_explicit(ctx->stuck_ns, 0, memory_order_relaxed);

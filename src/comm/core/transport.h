@@ -49,6 +49,8 @@ struct comm_call {
     const void *in;
     int64_t entered_ns;      /* clock_ns */
     struct dev_event *event; /* the call runs after it on the device; NULL: nothing to wait for */
+    comm_then_fn *then;      /* follows the call (comm_all_to_all_begin); NULL: nothing */
+    void *then_arg;
 };
 
 /* The header that ranks exchange at the start of a call, to detect that they are in different

@@ -9,16 +9,44 @@
 #include "base/text.h"
 #include "data/tokenizer/bpe.h"
 
+/* Patterns of names that have no fast splitter, as in the published tokenizer.json. */
+#define UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
+#define LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+#define WORD "[^\\r\\n\\p{L}\\p{N}]?"
+#define MARKS "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+#define REST "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+static const char *const deepseek_v3[] = {
+    "\\p{N}{1,3}", "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+    /* its file has the characters CR and LF, not their escapes */
+    "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|"
+    "[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\r\n]*|"
+    "\\s*[\r\n]+|\\s+(?!\\S)|\\s+",
+    NULL};
+static const char *const gpt_4o[] = {
+    WORD UPPER "*" LOWER "+" MARKS "|" WORD UPPER "+" LOWER "*" MARKS "|\\p{N}{1,3}" REST, NULL};
+static const char *const tekken[] = {WORD UPPER "*" LOWER "+|" WORD UPPER "+" LOWER "*|\\p{N}" REST,
+                                     NULL};
+static const char *const bloom[] = {" ?[^(\\s|[.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c])]+",
+                                    NULL};
+
 /* The meaning of a name, as in the published tokenizer.json of these models. */
 static const struct tokenizer_gguf_kind kinds[] = {
-    {"gpt-2", PRETOKEN_KIND_GPT2, false, false},
-    {"smollm", PRETOKEN_KIND_SMOLLM, false, false},
-    {"llama-bpe", PRETOKEN_KIND_LLAMA3, true, false},
-    {"llama3", PRETOKEN_KIND_LLAMA3, true, false},
-    {"llama-v3", PRETOKEN_KIND_LLAMA3, true, false},
-    {"dbrx", PRETOKEN_KIND_LLAMA3, false, false},
-    {"qwen2", PRETOKEN_KIND_QWEN, false, true},
-    {"stablelm2", PRETOKEN_KIND_QWEN, false, false},
+    {.pre = "gpt-2", .kind = PRETOKEN_KIND_GPT2},
+    {.pre = "smollm", .kind = PRETOKEN_KIND_SMOLLM},
+    {.pre = "llama-bpe", .kind = PRETOKEN_KIND_LLAMA3, .ignores_merges = true},
+    {.pre = "llama3", .kind = PRETOKEN_KIND_LLAMA3, .ignores_merges = true},
+    {.pre = "llama-v3", .kind = PRETOKEN_KIND_LLAMA3, .ignores_merges = true},
+    {.pre = "dbrx", .kind = PRETOKEN_KIND_LLAMA3},
+    {.pre = "qwen2", .kind = PRETOKEN_KIND_QWEN, .is_nfc = true},
+    {.pre = "stablelm2", .kind = PRETOKEN_KIND_QWEN},
+    {.pre = "deepseek-v3", .kind = PRETOKEN_KIND_WHOLE, .regex = deepseek_v3},
+    {.pre = "gpt-4o", .kind = PRETOKEN_KIND_WHOLE, .regex = gpt_4o, .is_near = true},
+    {.pre = "tekken",
+     .kind = PRETOKEN_KIND_WHOLE,
+     .regex = tekken,
+     .is_near = true,
+     .ignores_merges = true},
+    {.pre = "bloom", .kind = PRETOKEN_KIND_WHOLE, .regex = bloom},
 };
 
 const struct tokenizer_gguf_kind *tokenizer_gguf_kind(const char *pre)
@@ -27,6 +55,25 @@ const struct tokenizer_gguf_kind *tokenizer_gguf_kind(const char *pre)
         if (strcmp(pre, kinds[i].pre) == 0)
             return kinds + i;
     return NULL;
+}
+
+/* open_split — makes the steps of a kind; *out NULL: it has a fast splitter. is_inverse:
+ * the text between matches is removed; no difference if the pattern matches every character. */
+static enum status open_split(const struct tokenizer_gguf_kind *kind, bool is_inverse,
+                              struct split **out)
+{
+    *out = kind->regex != NULL ? split_new() : NULL;
+    for (int i = 0; kind->regex != NULL && kind->regex[i] != NULL; i++) {
+        struct pattern *pattern;
+        const char *regex = kind->regex[i];
+        enum status st = pattern_open(regex, strlen(regex), kind->pre, &pattern);
+        if (st != ST_OK) {
+            split_close(*out);
+            return st;
+        }
+        split_add_pattern(*out, pattern, is_inverse ? SPLIT_REMOVED : SPLIT_ISOLATED, is_inverse);
+    }
+    return ST_OK;
 }
 
 struct gguf_reader {
@@ -99,8 +146,8 @@ static enum status open_bytes(struct gguf_reader *r, struct tokenizer **out)
         return FAIL(
             ST_BAD_DATA,
             "%s: its texts are split by the pattern \"%.31s\", which is not supported (supported: "
-            "gpt-2, smollm, llama-bpe, dbrx, qwen2, stablelm2); set TOKENIZER to the model's "
-            "tokenizer.json",
+            "gpt-2, smollm, llama-bpe, dbrx, qwen2, stablelm2, deepseek-v3, gpt-4o, tekken, "
+            "bloom); set TOKENIZER to the model's tokenizer.json",
             r->from->name, r->from->pre);
     r->added = memory_new(TOKENIZER_ADDED_MAX, sizeof *r->added);
     const struct bpe_rules rules = {
@@ -119,9 +166,12 @@ static enum status open_bytes(struct gguf_reader *r, struct tokenizer **out)
     if (missing_n > 0)
         LOG_INFO("%s has no token for %d of 256 bytes (the first is 0x%02X): texts lose them",
                  r->from->name, missing_n, missing);
+    struct split *split;
+    TRY(open_split(kind, false, &split));
     const struct tokenizer_config config = {.name = r->from->name,
                                             .bpe = r->bpe,
                                             .kind = kind->kind,
+                                            .split = split,
                                             .is_nfc = kind->is_nfc,
                                             .added = r->added,
                                             .added_n = r->added_n,
@@ -262,17 +312,50 @@ static enum status fail_rules(const struct gguf_lister *l, const char *what)
                 tokenizer_name(l->tokenizer), what);
 }
 
-/* list_merges — makes the merges of a byte-level BPE, and names its pattern. */
+/* is_split — returns true if the steps of a kind are the tokenizer's. */
+static bool is_split(const struct tokenizer_gguf_kind *kind, const struct split *split)
+{
+    bool is_same = split == NULL && kind->regex == NULL;
+    /* Published files have either form of the patterns that match every character. */
+    for (int i = 0; i <= kind->is_near && !is_same && split != NULL && kind->regex != NULL; i++) {
+        struct split *own;
+        if (open_split(kind, i == 1, &own) != ST_OK) {
+            status_clear();
+            return false;
+        }
+        is_same = split_identity(own) == split_identity(split);
+        split_close(own);
+    }
+    return is_same;
+}
+
+/* name_pattern — names the pattern of a byte-level BPE. */
+static enum status name_pattern(struct gguf_lister *l)
+{
+    const struct tokenizer_config *config = l->config;
+    const struct tokenizer_gguf_kind *found = NULL;
+    for (size_t i = 0; found == NULL && i < sizeof kinds / sizeof kinds[0]; i++)
+        if (kinds[i].kind == config->kind && kinds[i].is_nfc == config->is_nfc &&
+            kinds[i].ignores_merges == bpe_rules_of(l->bpe)->ignores_merges &&
+            is_split(&kinds[i], config->split))
+            found = &kinds[i];
+    if (found == NULL || config->prefix != TOKENIZER_PREFIX_NONE || config->normal != NULL)
+        return fail_rules(l, "other rules for texts than GPT-2, SmolLM, Llama 3, Qwen, "
+                             "DeepSeek-V3, GPT-4o, Tekken and BLOOM have");
+    if (found->is_near)
+        LOG_WARN("the pattern of %s is named %s, which llama.cpp splits in its own way at letters "
+                 "with combining marks (as in Hindi) and at capitals with accents: such texts get "
+                 "other tokens there",
+                 tokenizer_name(l->tokenizer), found->pre);
+    l->out->gguf.pre = found->pre;
+    return ST_OK;
+}
+
+/* list_merges — makes the merges of a byte-level BPE. */
 static enum status list_merges(struct gguf_lister *l)
 {
-    const bool ignores = bpe_rules_of(l->bpe)->ignores_merges;
     struct tokenizer_gguf *gguf = &l->out->gguf;
-    for (size_t i = 0; gguf->pre == NULL && i < sizeof kinds / sizeof kinds[0]; i++)
-        if (kinds[i].kind == l->config->kind && kinds[i].ignores_merges == ignores &&
-            kinds[i].is_nfc == l->config->is_nfc)
-            gguf->pre = kinds[i].pre;
-    if (gguf->pre == NULL || l->config->prefix != TOKENIZER_PREFIX_NONE)
-        return fail_rules(l, "other rules for texts than GPT-2, SmolLM, Llama 3 and Qwen have");
+    TRY(name_pattern(l));
     struct tokenizer_piece *out = l->out->piece + gguf->n;
     for (size_t i = 0; i < l->merges_n; i++) {
         const struct bpe_merge *merge = l->merge + i;
@@ -313,7 +396,8 @@ static enum status list_scores(struct gguf_lister *l)
     const uint32_t vocab = bpe_vocab(l->bpe);
     const struct bpe_rules *rules = bpe_rules_of(l->bpe);
     struct tokenizer_piece *piece = l->out->piece;
-    if (rules->fallback == NULL || rules->ignores_merges ||
+    if (rules->fallback == NULL || rules->ignores_merges || l->config->split != NULL ||
+        l->config->normal != NULL ||
         (l->config->kind != PRETOKEN_KIND_WORDS && l->config->kind != PRETOKEN_KIND_WHOLE))
         return fail_rules(l,
                           "rules for texts other than SentencePiece's with bytes for unknown ones");

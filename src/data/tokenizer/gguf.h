@@ -1,8 +1,8 @@
 /* tokenizer_gguf — the tokenizer of a GGUF file, from its lists, and back: SentencePiece's pieces
  * ("llama"), or byte-level BPE ("gpt2") with a pattern by name. It must not know files.
  *
- * Patterns: gpt-2, smollm, llama-bpe, llama3, llama-v3, dbrx, qwen2, stablelm2. Others are refused
- * with their name.
+ * Patterns: gpt-2, smollm, llama-bpe, llama3, llama-v3, dbrx, qwen2, stablelm2, deepseek-v3,
+ * gpt-4o, tekken, bloom. Others are refused with their name.
  * Source: ggml-org/llama.cpp, gguf-py and src/llama-vocab.cpp. */
 #ifndef CONVOY_DATA_TOKENIZER_GGUF_H
 #define CONVOY_DATA_TOKENIZER_GGUF_H
@@ -29,7 +29,9 @@ struct tokenizer_gguf {
 struct tokenizer_gguf_kind {
     const char *pre;
     enum pretoken_kind kind;
+    const char *const *regex; /* patterns in place of kind, up to NULL; NULL: there are none */
     bool ignores_merges, is_nfc;
+    bool is_near; /* llama.cpp's own pattern of this name differs for some letters */
 };
 const struct tokenizer_gguf_kind *tokenizer_gguf_kind(const char *pre); /* NULL: an unknown name */
 

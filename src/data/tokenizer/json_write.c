@@ -150,17 +150,20 @@ static enum status add_added(struct writer *w)
     return ST_OK;
 }
 
-/* add_splitter — adds the step before ByteLevel. */
-static enum status add_splitter(const struct writer *w, enum pretoken_kind kind)
+/* add_splitters — adds the steps before ByteLevel. */
+static enum status add_splitters(const struct writer *w, const struct tokenizer_gguf_kind *kind)
 {
-    const char *regex = tokenizer_rules_regex(kind);
-    if (kind == PRETOKEN_KIND_SMOLLM) {
+    const char *const fast[] = {tokenizer_rules_regex(kind->kind), NULL};
+    const char *const *regex = kind->regex != NULL ? kind->regex : fast;
+    if (kind->kind == PRETOKEN_KIND_SMOLLM) {
         text_add(w->out, "{\"type\": \"Digits\", \"individual_digits\": true}, ");
         return ST_OK;
     }
-    text_add(w->out, "{\"type\": \"Split\", \"pattern\": {\"Regex\": ");
-    TRY(add_quoted(w->out, regex, strlen(regex)));
-    text_add(w->out, "}, \"behavior\": \"Isolated\", \"invert\": false}, ");
+    for (int i = 0; regex[i] != NULL; i++) {
+        text_add(w->out, "{\"type\": \"Split\", \"pattern\": {\"Regex\": ");
+        TRY(add_quoted(w->out, regex[i], strlen(regex[i])));
+        text_add(w->out, "}, \"behavior\": \"Isolated\", \"invert\": false}, ");
+    }
     return ST_OK;
 }
 
@@ -172,7 +175,7 @@ static enum status add_byte_rules(const struct writer *w, const struct tokenizer
              "\"pretokenizers\": [",
              kind->is_nfc ? "{\"type\": \"NFC\"}" : "null");
     if (kind->kind != PRETOKEN_KIND_GPT2)
-        TRY(add_splitter(w, kind->kind));
+        TRY(add_splitters(w, kind));
     text_add(w->out,
              "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": true, "
              "\"use_regex\": %s}]},\n\"decoder\": {\"type\": \"ByteLevel\", \"add_prefix_space\": "

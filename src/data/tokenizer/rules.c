@@ -189,8 +189,8 @@ const char *tokenizer_rules_regex(enum pretoken_kind kind)
     return "";
 }
 
-/* Returns true if a Split has a fast splitter. "Removed" with "invert" keeps the matches of the
- * pattern, which are everything. */
+/* Returns true if a Split has a fast splitter. These splitters match every character, so
+ * "Removed" with "invert" removes nothing. */
 static bool is_fast(const cJSON *step, enum pretoken_kind *kind_out)
 {
     const char *behavior = json_text(step, "behavior"), *regex = pattern_of(step, "Regex");
@@ -360,7 +360,7 @@ static enum status read_pre_tokenizer(const cJSON *value, const char *name,
         return refuse_many(name, "the pre_tokenizer");
     if (steps.n == 0)
         return ST_OK;
-    if (out->is_spm) /* a Split at spaces, of which the normalizer leaves none */
+    if (out->is_spm) /* a Split at spaces; the normalizer has replaced all of them */
         return steps.n == 1 && is_type(steps.step[0], "Split") &&
                        strcmp(pattern_of(steps.step[0], "String"), " ") == 0
                    ? ST_OK

@@ -79,26 +79,26 @@ static bool is_in(const struct dev *dev, const struct cuda_ranges *ranges, const
 
 static bool is_on_device(const struct dev *dev, const void *p) { return is_in(dev, &dev->own, p); }
 
-static void add_range(struct dev *dev, struct cuda_ranges *to, void *data, size_t bytes)
+static void add_range(struct dev *dev, struct cuda_ranges *to, struct cuda_range range)
 {
     pthread_mutex_lock(&dev->mutex);
     to->range = memory_resize(to->range, to->n + 1, sizeof *to->range);
-    to->range[to->n++] = (struct cuda_range){data, bytes};
+    to->range[to->n++] = range;
     pthread_mutex_unlock(&dev->mutex);
 }
 
-/* Removes a range and returns its bytes; 0: it is not in the table. */
-static size_t drop_range(struct dev *dev, struct cuda_ranges *from, const void *data)
+/* Removes a range from the table and returns it; bytes 0: it is not in the table. */
+static struct cuda_range drop_range(struct dev *dev, struct cuda_ranges *from, const void *data)
 {
-    size_t bytes = 0;
+    struct cuda_range dropped = {.bytes = 0};
     pthread_mutex_lock(&dev->mutex);
-    for (size_t i = 0; i < from->n && bytes == 0; i++)
+    for (size_t i = 0; i < from->n && dropped.bytes == 0; i++)
         if (from->range[i].data == data) {
-            bytes = from->range[i].bytes;
+            dropped = from->range[i];
             from->range[i] = from->range[--from->n];
         }
     pthread_mutex_unlock(&dev->mutex);
-    return bytes;
+    return dropped;
 }
 
 static enum status zero_memory(void *data, size_t bytes)
@@ -135,7 +135,7 @@ static enum status allocate_range(struct dev *dev, struct cuda_ranges *to, size_
 {
     void *data = NULL;
     TRY(allocate_zeroed(dev, bytes, &data));
-    add_range(dev, to, data, bytes);
+    add_range(dev, to, (struct cuda_range){.data = data, .bytes = bytes});
     *out = data;
     return ST_OK;
 }
@@ -147,7 +147,7 @@ static enum status cuda_alloc(struct dev *dev, size_t bytes, void **out)
 
 static void cuda_free(struct dev *dev, void *data, size_t bytes)
 {
-    size_t released = drop_range(dev, &dev->own, data);
+    size_t released = drop_range(dev, &dev->own, data).bytes;
     ASSERTF(released == (bytes ? bytes : 1), "%p: %zu bytes, released %zu", data, bytes, released);
     (void)cudaFree(data); /* a fault was reported before */
 }
@@ -156,13 +156,13 @@ static enum status cuda_adopt(struct dev *dev, void *data, size_t bytes)
 {
     CUDA_CHECK(cudaSetDevice(dev->device_i));
     TRY(zero_memory(data, bytes));
-    add_range(dev, &dev->own, data, bytes);
+    add_range(dev, &dev->own, (struct cuda_range){.data = data, .bytes = bytes});
     return ST_OK;
 }
 
 static void cuda_disown(struct dev *dev, void *data)
 {
-    size_t released = drop_range(dev, &dev->own, data);
+    size_t released = drop_range(dev, &dev->own, data).bytes;
     ASSERTF(released > 0, "%p was not adopted", data);
 }
 
@@ -177,16 +177,32 @@ static enum status cuda_pin(struct dev *dev, size_t bytes, void **out)
     void *data = NULL;
     bytes = bytes ? bytes : 1;
     TRY(dev_cuda_error_pin(cudaHostAlloc(&data, bytes, cudaHostAllocPortable), bytes));
-    add_range(dev, &dev->pinned, data, bytes);
+    add_range(dev, &dev->pinned, (struct cuda_range){.data = data, .bytes = bytes});
     *out = data;
     return ST_OK;
 }
 
+static enum status cuda_pin_mapping(struct dev *dev, void *data, size_t bytes)
+{
+    TRY(dev_cuda_error_pin(cudaHostRegister(data, bytes, cudaHostRegisterPortable), bytes));
+    add_range(dev, &dev->pinned,
+              (struct cuda_range){.data = data, .bytes = bytes, .is_mapping = true});
+    return ST_OK;
+}
+
+static void free_pinned(const struct cuda_range *range)
+{
+    if (range->is_mapping)
+        (void)cudaHostUnregister(range->data);
+    else
+        (void)cudaFreeHost(range->data);
+}
+
 static void cuda_unpin(struct dev *dev, void *data)
 {
-    size_t released = drop_range(dev, &dev->pinned, data);
-    ASSERTF(released > 0, "%p was not pinned here", data);
-    (void)cudaFreeHost(data);
+    const struct cuda_range range = drop_range(dev, &dev->pinned, data);
+    ASSERTF(range.bytes > 0, "%p was not pinned here", data);
+    free_pinned(&range);
 }
 
 /* ---- information about the GPU, and memory that this process has allocated on it ---- */
@@ -265,6 +281,7 @@ static void cuda_stream_close(struct stream *s)
         (void)cudaStreamSynchronize(s->stream);
     dev_cuda_graph_close(s->graphs);
     dev_cuda_times_close(s->times);
+    dev_cuda_busy_close(s->busy);
     dev_cuda_attention_close(s->attention);
     blas_plan_close(s->blas);
     dev_cuda_ring_close(&s->ring);
@@ -422,8 +439,8 @@ static enum status cuda_stream_wait_stream(struct stream *waiting, struct stream
 /* ---- operations ---- */
 
 /* Checks an operation, then submits or records it. Recorded arguments are compared as bytes, so the
- * padding between members must be zero. matmul_*: through cuBLASLt if it can, else by the
- * kernel. */
+ * padding between members must be zero. matmul_*: through cuBLASLt if it can, else by the kernel.
+ * combine needs no scratch: it also runs on streams of comms, which have none. */
 #if __has_builtin(__builtin_clear_padding)
 #define CLEAR_PADDING(p) __builtin_clear_padding(p)
 #else
@@ -453,7 +470,8 @@ static enum status no_apart(struct stream *s, const void *args, bool *is_done)
         struct name copy = *a;                                              \
         bool is_done;                                                       \
         TRY(dev_check_##name(a, true));                                     \
-        TRY(prepare_stream(s));                                             \
+        if (CUDA_WORK_##name != CUDA_WORK_combine)                          \
+            TRY(prepare_stream(s));                                         \
         TRY(DO_APART(s, a, &is_done));                                      \
         if (is_done)                                                        \
             return ST_OK;                                                   \
@@ -544,7 +562,7 @@ static void cuda_close(struct dev *dev)
     for (size_t i = 0; i < dev->own.n; i++)
         (void)cudaFree(dev->own.range[i].data);
     for (size_t i = 0; i < dev->pinned.n; i++)
-        (void)cudaFreeHost(dev->pinned.range[i].data);
+        free_pinned(&dev->pinned.range[i]);
     free(dev->own.range);
     free(dev->scratch.range);
     free(dev->pinned.range);
@@ -570,6 +588,7 @@ static const struct dev_async_ops cuda_async_ops = {
     .make_current = cuda_make_current,
     .holds = is_on_device,
     .pin = cuda_pin,
+    .pin_mapping = cuda_pin_mapping,
     .unpin = cuda_unpin,
     .stream_handle = cuda_stream_handle,
     .stream_query = dev_cuda_event_query_stream,
@@ -587,6 +606,8 @@ static const struct dev_async_ops cuda_async_ops = {
     .read_async = cuda_read_async,
     .times_begin = cuda_times_begin,
     .times_step = dev_cuda_times_step,
+    .busy_mark = dev_cuda_busy_mark,
+    .busy_ms = dev_cuda_busy_ms,
 };
 
 enum status dev_cuda_count(int *count_out)

@@ -72,6 +72,7 @@ enum status dev_cuda_ring_drain(struct pinned_ring *ring);
 struct cuda_range {
     char *data;
     size_t bytes;
+    bool is_mapping; /* the caller has mapped it (dev_pin_mapping) */
 };
 
 struct dev {
@@ -202,6 +203,14 @@ enum status dev_cuda_times_after(struct stream *s);
 /* dev_cuda_times_step — ends a step; waits for the device. Without times it does nothing. */
 enum status dev_cuda_times_step(struct stream *s);
 
+struct cuda_busy;
+/* dev_cuda_busy_mark — implements the begin or the end of a span of dev_busy_begin. */
+enum status dev_cuda_busy_mark(struct stream *s, bool is_begin);
+/* dev_cuda_busy_ms — implements dev_busy_ms. */
+enum status dev_cuda_busy_ms(struct stream *s, double *out);
+/* dev_cuda_busy_close — accepts NULL. The stream's work is done. */
+void dev_cuda_busy_close(struct cuda_busy *b);
+
 struct stream {
     struct stream_head head;
     cudaStream_t stream;
@@ -212,6 +221,7 @@ struct stream {
     bool is_blas_plain;               /* cuBLASLt without epilogues */
     struct cuda_graphs *graphs;       /* NULL: work is submitted immediately */
     struct cuda_times *times;         /* NULL: no times are measured */
+    struct cuda_busy *busy;           /* NULL: its work was never measured */
     struct cuda_attention *attention; /* NULL: cuDNN was not tried yet */
     bool is_captured;
 };

@@ -127,6 +127,7 @@ static struct shape shape_of_product(enum cuda_work work, const void *args)
     X(drop, x)       \
     X(sum, x)        \
     X(sumsq, x)      \
+    X(checksum, x)   \
     X(compress, x)   \
     X(expand, y)     \
     X(cast, x)

@@ -87,7 +87,8 @@ static enum status read_all(const struct gguf *gguf, struct gguf_vocab *out)
     bool is_llama = strcmp(out->model, "llama") == 0;
     TRY(read_flag(gguf, KEY("add_bos_token"),
                   (strcmp(out->model, "llama") == 0 || strcmp(out->pre, "llama3") == 0 ||
-                   strcmp(out->pre, "llama-v3") == 0 || strcmp(out->pre, "llama-bpe") == 0),
+                   strcmp(out->pre, "llama-v3") == 0 || strcmp(out->pre, "llama-bpe") == 0 ||
+                   strcmp(out->pre, "tekken") == 0),
                   &out->add_bos));
     TRY(read_flag(gguf, KEY("add_eos_token"), false, &out->add_eos));
     return read_flag(gguf, KEY("add_space_prefix"), is_llama, &out->add_space);

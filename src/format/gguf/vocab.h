@@ -28,7 +28,7 @@ struct gguf_vocab {
 /* gguf_vocab_is_there — returns true if the file holds a tokenizer. */
 bool gguf_vocab_is_there(const struct gguf *gguf);
 /* gguf_vocab_read — reads the lists. Missing flags have llama.cpp's defaults: add_bos and add_space
- * for "llama", add_bos for Llama 3's pre too.
+ * for "llama", add_bos for the pre of Llama 3 and Tekken too.
  * ST_BAD_DATA: no tokenizer is inside, lists of different lengths, a token beyond the list. The
  * caller frees *out before the file is closed. */
 enum status gguf_vocab_read(const struct gguf *gguf, struct gguf_vocab *out);

@@ -3,8 +3,12 @@
  *
  * Each rank has one or several partial sums of a bucket's gradient. It sends to each rank that
  * rank's part of them; the owner adds the partials of all ranks in the order of shard_tree_join.
- * Everything runs in the comm's thread, bucket after bucket; gradients lie in host memory. A rank
- * sends the bytes of one reduce-scatter for each partial of the rank with most partials. */
+ * A rank sends the bytes of one reduce-scatter for each partial of the rank with most partials.
+ *
+ * In host memory everything runs in the comm's thread, bucket after bucket. On a device a partial
+ * is sent from where it lies, and kernels/combine.h adds: one kernel if each rank has one partial
+ * and the ranks are a power of two, else one for each subtree of this kind. With NCCL both are work
+ * of its stream, and no host waits. */
 #ifndef CONVOY_MESH_GRAD_TREE_H
 #define CONVOY_MESH_GRAD_TREE_H
 
@@ -18,7 +22,15 @@ struct grad_tree_config {
     const int *begin; /* the deal (shard_tree.h); borrowed until grad_tree_close */
     int contexts;     /* neighbouring ranks that have the same shards; else 1 */
     int buckets_n;
+    /* Partials lie in the memory of dev, a discrete device, and buckets have equal parts. received:
+     * memory there for grad_tree_received_elems; borrowed. NULL: partials lie in host memory. */
+    struct dev *dev;
+    float *received;
 };
+
+/* grad_tree_received_elems — returns the elements of config.received. begin, ranks: as in
+ * shard_tree.h, without contexts; elems: elements of the largest bucket. */
+int64_t grad_tree_received_elems(const int *begin, int ranks, int64_t elems);
 
 struct grad_tree;
 /* grad_tree_open — allocates memory for the partials of all ranks. ST_RETRY: out of memory. */

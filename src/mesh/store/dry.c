@@ -70,6 +70,44 @@ static enum status gather_compressed(struct store *s, int bucket, struct tensor 
     return exchange_compressed(s, bucket, false, true);
 }
 
+/* ---- virtual shards ---- */
+
+static int groups_n(const struct store *s) { return s->layout.ranks / s->c.exact.context_ranks; }
+
+/* has_tree — returns true if grad/tree.h adds the partial sums of all ranks. It does so over NCCL,
+ * and plans assume NCCL on GPUs. On CPUs they assume one node. */
+static bool has_tree(const struct store *s)
+{
+    return s->c.shards > 0 && !s->is_alone &&
+           (s->is_discrete ||
+            !shard_tree_is_of_ranks(s->deal, s->c.exact.context_ranks, 1, s->layout.ranks));
+}
+
+static enum status reduce_exact(struct store *s, int bucket, struct tensor to_all,
+                                struct tensor to_own)
+{
+    const int64_t elems = s->layout.bucket[bucket].elems, part = elems / s->layout.ranks;
+    struct store_call call = {STORE_CALL_ALL_TO_ALL, STORE_GROUP_ALL, bucket, {0}, {0}, 0};
+    const struct tensor sums = dev_dry_tensor(DTYPE_F32);
+    const struct combine add = {.out = sums,
+                                .in = sums,
+                                .own = sums,
+                                .elems = part,
+                                .stride = elems,
+                                .sources_n = s->c.exact.context_ranks *
+                                             shard_tree_partials(s->deal, groups_n(s), NULL)};
+    (void)to_own;
+    call.elems = grad_tree_received_elems(s->deal, groups_n(s), elems);
+    TRY(report_call(s, &call, DTYPE_F32, is_awaited(s, &call)));
+    if (s->is_discrete) /* else the comm's thread adds */
+        TRY(dev_op(s->c.dev)->combine(s->c.stream, &add));
+    call.kind = STORE_CALL_ALL_GATHER;
+    call.elems = elems;
+    return to_all.data ? report_call(s, &call, DTYPE_F32, is_awaited(s, &call)) : ST_OK;
+}
+
+int store_dry_adds(const struct store *s) { return s->shards.adds_n; }
+
 /* ---- rows of the embedding: the most that a rank sends ---- */
 
 static int64_t rows_most(const struct store *s)
@@ -127,6 +165,7 @@ static const struct store_calls counted_calls = {.wait = wait,
                                                  .begin = begin,
                                                  .reduce_compressed = reduce_compressed,
                                                  .gather_compressed = gather_compressed,
+                                                 .reduce_exact = reduce_exact,
                                                  .sparse_ids = sparse_ids,
                                                  .sparse_rows = sparse_rows,
                                                  .sparse_add = sparse_add};
@@ -162,6 +201,7 @@ enum status store_dry_open(const struct store_config *config, const struct store
     s->grads_rounded = dev_dry_tensor(DTYPE_BF16);
     s->norms = s->blocks.sums = dev_dry_tensor(DTYPE_F64);
     s->shard_grads = dev_dry_tensor(DTYPE_F32);
+    s->has_tree = has_tree(s);
     store_reduce_choose(s);
     *out = s;
     return ST_OK;

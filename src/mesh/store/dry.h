@@ -21,5 +21,8 @@ enum status store_dry_open(const struct store_config *config, const struct store
                            int ranks, bool is_discrete, bool has_groups, struct store **out);
 /* store_dry_gathers_for_use — returns true if parameters are gathered before each use. */
 bool store_dry_gathers_for_use(const struct store *s);
+/* store_dry_adds — returns the number of additions of two whole gradients that a rank makes for its
+ * virtual shards in a step. */
+int store_dry_adds(const struct store *s);
 
 #endif

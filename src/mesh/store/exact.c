@@ -123,6 +123,18 @@ int64_t store_exact_slots(const struct store *s)
     return s->c.shards > 0 ? (s->slots_max - 1) * s->c.table->total_elems : 0;
 }
 
+int64_t store_exact_received(const struct store *s)
+{
+    int64_t most = 0;
+    if (s->c.shards == 0 || !s->is_discrete || s->is_alone)
+        return 0;
+    for (int i = 0; i < s->layout.buckets_n; i++)
+        most = s->layout.bucket[i].elems > most ? s->layout.bucket[i].elems : most;
+    /* A rank has at most a partial sum in each of its slots, however shards are dealt. */
+    return s->c.deals_shards ? s->slots_max * most
+                             : grad_tree_received_elems(s->deal, groups_n(s), most);
+}
+
 /* ---- slots ---- */
 
 static struct tensor slot_grads(const struct store *s, int i)
@@ -160,19 +172,23 @@ struct tensor store_exact_partial(const struct store *s, int k) { return slot_gr
 
 /* ---- sums over the ranks ---- */
 
-/* open_tree — opens the sum of the partial sums of all ranks. */
+/* open_tree — opens the sum of the partial sums of all ranks. NCCL adds in an order of its own. */
 static enum status open_tree(struct store *s)
 {
     const struct comm_place *place = comm_place(s->c.comm);
     grad_tree_close(s->grad_tree);
     s->grad_tree = NULL;
-    if (s->is_alone ||
-        shard_tree_is_of_ranks(s->deal, s->c.exact.context_ranks, place->nodes, place->locals))
+    s->has_tree = !s->is_alone && (comm_stays_on_device(s->c.comm) ||
+                                   !shard_tree_is_of_ranks(s->deal, s->c.exact.context_ranks,
+                                                           place->nodes, place->locals));
+    if (!s->has_tree)
         return ST_OK;
     const struct grad_tree_config config = {.comm = s->c.comm,
                                             .begin = s->deal,
                                             .contexts = s->c.exact.context_ranks,
-                                            .buckets_n = s->layout.buckets_n};
+                                            .buckets_n = s->layout.buckets_n,
+                                            .dev = s->c.dev,
+                                            .received = s->received.data};
     return grad_tree_open(&config, &s->grad_tree);
 }
 
@@ -210,8 +226,9 @@ enum status store_exact_redeal(struct store *s, const int *begin)
 }
 
 enum status store_exact_reduce(struct store *s, int bucket, struct tensor to_all,
-                               struct tensor to_own, struct comm_ticket *ticket)
+                               struct tensor to_own)
 {
+    struct comm_ticket *ticket = &s->bucket[bucket].reduce;
     const struct layout_bucket *l = &s->layout.bucket[bucket];
     const float *partial[GRAD_TREE_PARTIALS_MAX] = {store_reduce_grad(s, bucket).data};
     for (int i = 1; i < s->shards.partials_n; i++)

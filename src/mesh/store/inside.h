@@ -68,7 +68,7 @@ struct store_reducer {
  *   head_done  the head has added to the embedding's gradient
  *   unit_done  the backward of unit 0 has added to it */
 struct store_embed_steps {
-    enum status (*begin)(struct store *s, const int32_t *tokens, int64_t n);
+    enum status (*begin)(struct store *s, const int32_t *tokens, int64_t n, bool is_first);
     enum status (*head_done)(struct store *s);
     enum status (*unit_done)(struct store *s);
 };
@@ -95,6 +95,8 @@ struct store_norm {
  *   reduce_compressed  sums `from` over the ranks: all of it to to_all, or, if its data is NULL,
  *                      only this rank's part to to_own
  *   gather_compressed  gathers the parts of that sum
+ *   reduce_exact       sums the partial sums of all ranks along the tree of virtual shards: all of
+ *                      the sum to to_all, or, if its data is NULL, this rank's part to to_own
  *   sparse_ids, sparse_rows, sparse_add  as sparse_embed_begin, sparse_embed_exchange_begin and
  *                                        sparse_embed_add */
 struct store_calls {
@@ -106,6 +108,8 @@ struct store_calls {
     enum status (*reduce_compressed)(struct store *s, int bucket, struct tensor from,
                                      struct tensor to_all, struct tensor to_own);
     enum status (*gather_compressed)(struct store *s, int bucket, struct tensor to_all);
+    enum status (*reduce_exact)(struct store *s, int bucket, struct tensor to_all,
+                                struct tensor to_own);
     enum status (*sparse_ids)(struct store *s, const int32_t *tokens, int64_t n);
     enum status (*sparse_rows)(struct store *s);
     enum status (*sparse_add)(struct store *s, struct part_extent part, struct tensor to);
@@ -173,7 +177,9 @@ struct store {
     int *deal;                           /* runs of all ranks: ranks + 1 numbers */
     int slots_max;                       /* most slots of a rank */
     struct tensor shard_grads;           /* slots of shards from 1 on; slot 0 is `grads` */
-    struct grad_tree *grad_tree;         /* NULL: the comm's own sums follow the tree of shards */
+    struct tensor received;      /* discrete device: partial sums of all ranks (grad/tree.h) */
+    bool has_tree;               /* false: the comm's own sums follow the tree of shards */
+    struct grad_tree *grad_tree; /* has_tree, and not dry; else NULL */
     struct {
         struct tensor sums; /* (n) f64 on the device: sums of squares, block by block */
         double *host;       /* n sums, then extras */
@@ -246,7 +252,7 @@ enum status store_call_and_wait(struct store *s, const struct store_call *call);
 
 /* Gradients (store/reduce.c). */
 
-/* store_reduce_choose — sets each bucket's reducer. Call it after memory is allocated and grad_tree
+/* store_reduce_choose — sets each bucket's reducer. Call it after memory is allocated and has_tree
  * is set. */
 void store_reduce_choose(struct store *s);
 /* store_reduce_finish_all — waits until all buckets are reduced, and adds their squares. */
@@ -271,10 +277,11 @@ enum status store_exact_open(struct store *s);
 void store_exact_free(struct store *s);
 /* store_exact_slots — returns the elements of the slots from 1 on. */
 int64_t store_exact_slots(const struct store *s);
-/* store_exact_reduce — starts the sum of a bucket: this rank's part goes to to_own, or all of it to
- * to_all. */
+/* store_exact_received — returns the elements of `received`. */
+int64_t store_exact_received(const struct store *s);
+/* store_exact_reduce — implements store_calls.reduce_exact. */
 enum status store_exact_reduce(struct store *s, int bucket, struct tensor to_all,
-                               struct tensor to_own, struct comm_ticket *ticket);
+                               struct tensor to_own);
 
 /* The state on this rank, and the state of the store's ranks (store/state.c). */
 extern const struct state_ops store_state_own, store_state_whole;

@@ -120,7 +120,7 @@ struct store_memory store_memory_plan(const struct store *s)
         m.grads = elems_of(s, p->grads == STORE_BUFFER ? STORE_SHARD : STORE_WHOLE) * each;
         m.grads += store_exact_slots(s) * each;
         m.unsharded += (p->grads == STORE_BUFFER ? elems_of(s, STORE_BUFFER) : 0) * each;
-        m.unsharded += sparse_elems(s) * each;
+        m.unsharded += (sparse_elems(s) + store_exact_received(s)) * each;
         if (store_rounds_grads(s))
             m.unsharded += elems_of(s, p->grads) * (int64_t)dtype_bytes(DTYPE_BF16);
         for (int array = 1; array <= c->moments_n; array++)
@@ -217,6 +217,8 @@ static enum status allocate_grads(struct store *s)
     TRY(allocate_tensor(s, elems + sparse_elems(s), DTYPE_F32, !s->is_alone, &s->grads));
     if (store_exact_slots(s) > 0)
         TRY(allocate_tensor(s, store_exact_slots(s), DTYPE_F32, false, &s->shard_grads));
+    if (store_exact_received(s) > 0)
+        TRY(allocate_tensor(s, store_exact_received(s), DTYPE_F32, true, &s->received));
     if (s->c.shards > 0)
         TRY(allocate_tensor(s, s->blocks.n, DTYPE_F64, false, &s->blocks.sums));
     if (s->policy.grads == STORE_BUFFER)

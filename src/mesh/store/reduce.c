@@ -60,14 +60,14 @@ enum status store_reduce_finish_all(struct store *s)
 
 /* ---- the passes of a step ---- */
 
-enum status store_grad_sync_begin(struct store *s, const int32_t *tokens, int64_t n)
+enum status store_grad_sync_begin(struct store *s, const int32_t *tokens, int64_t n, bool is_first)
 {
     for (int i = 0; i < s->layout.buckets_n; i++)
         s->bucket[i].is_reduce_begun = s->bucket[i].is_finished = false;
     s->grad_in_slot[0] = s->grad_in_slot[1] = -1;
     if (s->norm->reset)
         TRY(s->norm->reset(s));
-    return s->embed->begin ? s->embed->begin(s, tokens, n) : ST_OK;
+    return s->embed->begin ? s->embed->begin(s, tokens, n, is_first) : ST_OK;
 }
 
 /* fill_padding — Zeroes the elements between the tensors of a bucket in an unsharded buffer. */
@@ -232,8 +232,7 @@ static const struct store_reducer quantised = {quantised_begin, wait_for_sum, qu
 static enum status exact_begin(struct store *s, int bucket)
 {
     TRY(s->calls->wait_stream(s));
-    return store_exact_reduce(s, bucket, sum_to(s, bucket), store_reduce_own(s, bucket),
-                              &s->bucket[bucket].reduce);
+    return s->calls->reduce_exact(s, bucket, sum_to(s, bucket), store_reduce_own(s, bucket));
 }
 
 static const struct store_reducer exact = {exact_begin, wait_for_sum, plain_gather, do_nothing};
@@ -259,29 +258,35 @@ static enum status rows_end(struct store *s, int bucket)
     return add_rows(s, bucket);
 }
 
-static enum status send_ids(struct store *s, const int32_t *tokens, int64_t n)
+static enum status send_ids(struct store *s, const int32_t *tokens, int64_t n, bool is_first)
 {
+    (void)is_first;
     return s->calls->sparse_ids(s, tokens, n);
 }
 
 static enum status send_rows(struct store *s) { return s->calls->sparse_rows(s); }
 static enum status begin_embed(struct store *s) { return begin_reduce(s, 0); }
 
-/* No head adds to the gradient, and this pass writes rows: the sum of earlier passes is
- * complete. */
-static enum status ids_and_sum_begin(struct store *s, const int32_t *tokens, int64_t n)
+/* No head adds to the gradient, and this pass writes rows: the sum of earlier passes is complete,
+ * and zero if there were none. */
+static enum status ids_and_sum_begin(struct store *s, const int32_t *tokens, int64_t n,
+                                     bool is_first)
 {
-    TRY(send_ids(s, tokens, n));
+    TRY(send_ids(s, tokens, n, is_first));
+    if (is_first)
+        TRY(dev_fill(s->c.stream, store_reduce_grad(s, 0).data, 0,
+                     (size_t)s->layout.bucket[0].elems * sizeof(float)));
     return begin_reduce(s, 0);
 }
 
 /* No dense gradient goes into the embedding (TASK=qa): it is zero before the rows are added. */
-static enum status ids_and_zero_begin(struct store *s, const int32_t *tokens, int64_t n)
+static enum status ids_and_zero_begin(struct store *s, const int32_t *tokens, int64_t n,
+                                      bool is_first)
 {
     if (s->policy.grads == STORE_BUFFER)
         TRY(dev_fill(s->c.stream, store_reduce_own(s, 0).data, 0,
                      (size_t)s->layout.bucket[0].own.elems * sizeof(float)));
-    return send_ids(s, tokens, n);
+    return send_ids(s, tokens, n, is_first);
 }
 
 /* Rows with a dense gradient, and only rows; neither is deferred (store_update). */
@@ -294,6 +299,11 @@ static const struct store_embed_steps embed_dense = {NULL, NULL, NULL},
                                       embed_added = {ids_and_sum_begin, NULL, send_rows},
                                       embed_rows_only = {ids_and_zero_begin, NULL, send_rows};
 
+bool store_embed_is_reducing(const struct store *s)
+{
+    return s->embed == &embed_added && s->bucket[0].is_reduce_begun;
+}
+
 /* ---- the choice ---- */
 
 void store_reduce_choose(struct store *s)
@@ -302,7 +312,7 @@ void store_reduce_choose(struct store *s)
                is_only = is_added && !s->c.accumulates;
     s->dense = s->is_alone                  ? &alone
                : store_memory_compresses(s) ? &quantised
-               : s->grad_tree               ? &exact
+               : s->has_tree                ? &exact
                : store_rounds_grads(s)      ? &rounded
                                             : &plain;
     s->embed = !s->is_sparse ? &embed_dense

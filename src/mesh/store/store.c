@@ -33,7 +33,9 @@ static enum status wait_for_call(struct store *s, struct comm_ticket ticket)
     if (s->is_under_way && comm_place(s->c.world)->ranks > 1)
         TRY(dev_flush(s->c.stream));
     s->is_under_way = s->is_under_way && ticket.sequence != s->newest.sequence;
-    return comm_wait(s->c.world, ticket);
+    TRY(dev_busy_pause(s->c.stream));
+    TRY(comm_wait(s->c.world, ticket));
+    return dev_busy_resume(s->c.stream);
 }
 
 /* Lets the stream wait for a call. If the device executes the call, the host goes on, and `newest`
@@ -116,6 +118,7 @@ static const struct store_calls comm_calls = {.wait = wait_for_call,
                                               .begin = begin_call,
                                               .reduce_compressed = reduce_compressed,
                                               .gather_compressed = gather_compressed,
+                                              .reduce_exact = store_exact_reduce,
                                               .sparse_ids = sparse_ids,
                                               .sparse_rows = sparse_rows,
                                               .sparse_add = sparse_add};
@@ -151,6 +154,7 @@ enum status store_set_place(struct store *s, int rank, int ranks, bool is_discre
     ASSERTF(group >= 1 && ranks % group == 0, "groups of %d of %d ranks", group, ranks);
     s->rank = rank;
     s->ranks = ranks;
+    s->own = (struct state){.ops = &store_state_own, .store = s};
     s->params_dtype = s->c.is_frozen ? s->c.settings.dtype : DTYPE_F32;
     layout_init(s->c.table, group, rank % group, s->c.settings.bucket_elems_min, &s->layout);
     s->is_discrete = is_discrete;
@@ -211,7 +215,6 @@ enum status store_open(const struct store_config *config, struct store **out)
     if (config->shards > 0 && config->has_grads)
         TRY_OR(store_exact_open(s), failed);
     store_reduce_choose(s);
-    s->own = (struct state){.ops = &store_state_own, .store = s};
     *out = s;
     return ST_OK;
 failed:

@@ -137,7 +137,9 @@ struct store_config {
 /* Bytes on this rank, by purpose. store_plan predicts these numbers exactly. */
 struct store_memory {
     int64_t params, grads, moments; /* the whole arrays, or the local shard */
-    int64_t unsharded; /* unsharded buffers, token rows, a 16-bit compute copy, rounded gradients */
+    /* unsharded buffers, token rows, a 16-bit compute copy, rounded gradients, received partial
+     * sums */
+    int64_t unsharded;
     int64_t residuals; /* memory of gradient compression (grad/compress.h) */
     int64_t frozen;    /* frozen parameters, with their unsharded buffers */
 };
@@ -185,8 +187,11 @@ void store_params_invalidate(struct store *s);
 /* Gradients. The functions are listed in the order of one step. */
 
 /* store_grad_sync_begin — begins the last micro-batch, whose gradients are reduced. tokens: its n
- * token ids, in host memory. */
-enum status store_grad_sync_begin(struct store *s, const int32_t *tokens, int64_t n);
+ * token ids, in host memory. is_first: it is this rank's only micro-batch of the step. */
+enum status store_grad_sync_begin(struct store *s, const int32_t *tokens, int64_t n, bool is_first);
+/* store_embed_is_reducing — in the last micro-batch: returns true if store_grad_sync_begin has
+ * begun to reduce the token embedding's gradient, to which this micro-batch adds rows apart. */
+bool store_embed_is_reducing(const struct store *s);
 /* store_prepare_grad — waits until the unit's slot of the unsharded buffer can be overwritten. Call
  * it before a unit's backward, in every micro-batch. */
 enum status store_prepare_grad(struct store *s, int unit);

@@ -59,7 +59,7 @@ extern const struct model_ops transformer_lm_ops, transformer_qa_ops;
  *   rope    the table of cosines and sines of a pass, f32
  *   dlow, low_all  with an adapter: rows between the A and the B of a layer, of up to three
  *                  modules: gradients, each module's rows apart, (3,N,r); and together, (N,3r)
- *   unread  with an adapter: the gradients of the model's own vectors, which are frozen, f32
+ *   unread  with an adapter: gradients of the model's frozen vectors, which nothing reads, f32
  * All other tensors that are Q, U, C or F wide and all scratch are of the plan's dtype, the others
  * are f32. */
 struct transformer_norm {
@@ -155,17 +155,20 @@ int64_t transformer_params_att(const struct model_dims *dims);
 /* transformer_params_up — returns the width of the output of the MLP's first product. */
 int64_t transformer_params_up(const struct model_dims *dims);
 
-/* The adapter of a linear layer: `modules` matrices, whose outputs lie side by side in the layer's
- * output. a: the number of the first A; the others follow without padding, and one product reads
- * all. adapted, first: its rows between A and B are `low[adapted]` of the block, from module
- * `first` on. */
+/* The adapter of a linear layer: `modules` of its matrices, whose outputs begin at column `at` of
+ * the layer's output. a: the number of the first A; the others follow without padding, and one
+ * product reads all. adapted, first: its rows between A and B are `low[adapted]` of the block, from
+ * module `first` on. */
 #define TRANSFORMER_MODULES_MAX 3
 struct transformer_adapter {
     int modules; /* 0: the layer has no adapter */
     int adapted, first;
     int a, b[TRANSFORMER_MODULES_MAX];
-    int64_t r, in, out[TRANSFORMER_MODULES_MAX];
+    int64_t r, in, out[TRANSFORMER_MODULES_MAX], at[TRANSFORMER_MODULES_MAX];
 };
+/* transformer_params_target — returns the set of targets (enum model_target) that a matrix is; 0:
+ * the model does not have it, or it has no adapter. */
+unsigned transformer_params_target(const struct model_dims *dims, enum transformer_param param);
 /* transformer_params_adapter — returns the adapter of a layer, with numbers of the adapter's
  * table. */
 struct transformer_adapter transformer_params_adapter(const struct model_dims *dims, int block,

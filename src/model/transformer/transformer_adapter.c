@@ -1,9 +1,8 @@
 /* transformer_adapter — adapters of linear layers (LoRA, Hu et al. 2021), forward and backward.
  *
- * A layer's output gets u·Bᵀ, with u = (alpha/r)·x·Aᵀ. u is computed again in the backward pass:
- * its product is small, and keeping u would need memory for each layer. With a tensor axis either A
- * or B is cut as the layer's matrix is, and the sums that follow the layer's products add up the
- * adapter's summands. It must not know the order of a block. */
+ * Adds u·Bᵀ to a layer's output, with u = (alpha/r)·x·Aᵀ. Each block keeps u for its backward pass.
+ * With a tensor axis either A or B is cut like the layer's matrix, and the sums that follow the
+ * layer's products add up the adapter's summands, too. It must not know the order of a block. */
 #include "base/assert.h"
 #include "model/transformer/transformer.h"
 
@@ -72,11 +71,11 @@ enum status transformer_adapter_fwd(const struct pass *p, int block, enum transf
     if (a.modules == 0)
         return ST_OK;
     TRY(compute_low(p, block, &a, x));
-    for (int64_t i = 0, at = 0; i < a.modules; at += a.out[i++]) {
-        const struct tensor module = tensor_at(y, at);
+    for (int i = 0; i < a.modules; i++) {
+        const struct tensor module = tensor_at(y, a.at[i]);
         TRY(p->op->matmul_fwd(p->stream, &(struct matmul_fwd){.y = module,
                                                               .residual = module,
-                                                              .x = low_of(p, block, &a, (int)i),
+                                                              .x = low_of(p, block, &a, i),
                                                               .w = value_of(p, a.b[i]),
                                                               .n = p->b * p->t,
                                                               .in = a.r,
@@ -120,8 +119,8 @@ enum status transformer_adapter_bwd_w(const struct pass *p, int block, enum tran
     const int64_t stride = transformer_params_linear(p->dims, block, layer).out;
     if (a.modules == 0)
         return ST_OK;
-    for (int64_t i = 0, at = 0; i < a.modules; at += a.out[i++])
-        TRY(module_bwd(p, block, &a, (int)i, tensor_at(dy, at), stride));
+    for (int i = 0; i < a.modules; i++)
+        TRY(module_bwd(p, block, &a, i, tensor_at(dy, a.at[i]), stride));
     return p->op->matmul_bwd_w(p->stream, &(struct matmul_bwd_w){.dw = grad_of(p, a.a),
                                                                  .x = x,
                                                                  .dy = transformer_acts(p)->low_all,

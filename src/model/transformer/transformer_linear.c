@@ -154,6 +154,8 @@ enum status transformer_linear(const struct pass *p, int block, enum transformer
 static enum status linear_bwd_w(const struct pass *p, int block, enum transformer_layer layer,
                                 struct tensor x, struct tensor dy)
 {
+    if (p->dims->adapter.r > 0)
+        return transformer_adapter_bwd_w(p, block, layer, x, dy);
     struct transformer_linear l = transformer_params_linear(p->dims, block, layer);
     struct matmul_bwd_w product = {.dw = transformer_dw(p, l.w),
                                    .db = transformer_dw(p, l.b),
@@ -164,8 +166,6 @@ static enum status linear_bwd_w(const struct pass *p, int block, enum transforme
                                    .out = l.out,
                                    .layout = layout_of(p),
                                    .accumulate = p->accumulate};
-    if (p->dims->adapter.r > 0)
-        return transformer_adapter_bwd_w(p, block, layer, x, dy);
     return p->op->matmul_bwd_w(p->stream, &product);
 }
 

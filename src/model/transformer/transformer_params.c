@@ -292,31 +292,67 @@ static void mark_param(const struct model_dims *dims, struct param_table *t,
 static const enum transformer_layer adapted[TRANSFORMER_ADAPTED_N] = {
     TRANSFORMER_LAYER_QKV, TRANSFORMER_LAYER_ATT, TRANSFORMER_LAYER_UP, TRANSFORMER_LAYER_DOWN};
 
+/* The matrices of those layers, in the order of the layer's output. */
+static const struct {
+    int n;
+    enum transformer_param apart[TRANSFORMER_MODULES_MAX], fused;
+} matrices[] = {
+    [TRANSFORMER_LAYER_QKV] = {3,
+                               {TRANSFORMER_PARAM_Q, TRANSFORMER_PARAM_K, TRANSFORMER_PARAM_V},
+                               TRANSFORMER_PARAM_QKV},
+    [TRANSFORMER_LAYER_ATT] = {1, {TRANSFORMER_PARAM_ATT}, TRANSFORMER_PARAM_ATT},
+    [TRANSFORMER_LAYER_UP] = {2,
+                              {TRANSFORMER_PARAM_GATE, TRANSFORMER_PARAM_UP},
+                              TRANSFORMER_PARAM_UP},
+    [TRANSFORMER_LAYER_DOWN] = {1, {TRANSFORMER_PARAM_DOWN}, TRANSFORMER_PARAM_DOWN}};
+
+unsigned transformer_params_target(const struct model_dims *dims, enum transformer_param param)
+{
+    static const unsigned target[TRANSFORMER_PARAMS] = {
+        [TRANSFORMER_PARAM_QKV] = MODEL_TARGET_Q | MODEL_TARGET_K | MODEL_TARGET_V,
+        [TRANSFORMER_PARAM_Q] = MODEL_TARGET_Q,
+        [TRANSFORMER_PARAM_K] = MODEL_TARGET_K,
+        [TRANSFORMER_PARAM_V] = MODEL_TARGET_V,
+        [TRANSFORMER_PARAM_ATT] = MODEL_TARGET_O,
+        [TRANSFORMER_PARAM_GATE] = MODEL_TARGET_GATE,
+        [TRANSFORMER_PARAM_UP] = MODEL_TARGET_UP,
+        [TRANSFORMER_PARAM_DOWN] = MODEL_TARGET_DOWN};
+    if (index_of(dims, param) < 0)
+        return 0;
+    return param == TRANSFORMER_PARAM_UP && index_of(dims, TRANSFORMER_PARAM_GATE) < 0
+               ? MODEL_TARGET_GATE | MODEL_TARGET_UP
+               : target[param];
+}
+
+/* is_target — returns true if a matrix has an adapter. */
+static bool is_target(const struct model_dims *dims, enum transformer_param param)
+{
+    return dims->adapter.r > 0 &&
+           (dims->adapter.targets & transformer_params_target(dims, param)) != 0;
+}
+
+/* matrices_of — lists the matrices of a layer. Returns their number. */
+static int matrices_of(const struct model_dims *dims, enum transformer_layer layer,
+                       enum transformer_param out[TRANSFORMER_MODULES_MAX])
+{
+    const bool is_apart = index_of(dims, matrices[layer].apart[0]) >= 0;
+    const int n = is_apart ? matrices[layer].n : 1;
+    for (int i = 0; i < n; i++)
+        out[i] = is_apart ? matrices[layer].apart[i] : matrices[layer].fused;
+    return n;
+}
+
 /* modules_of — lists the matrices of a layer that have an adapter each. Returns their number. */
 static int modules_of(const struct model_dims *dims, enum transformer_layer layer,
                       enum transformer_param out[TRANSFORMER_MODULES_MAX])
 {
-    const bool is_mlp = layer == TRANSFORMER_LAYER_UP || layer == TRANSFORMER_LAYER_DOWN,
-               is_left_out =
-                   dims->adapter.targets == (is_mlp ? MODEL_TARGETS_ATTENTION : MODEL_TARGETS_MLP);
-    static const struct {
-        int n;
-        enum transformer_param apart[TRANSFORMER_MODULES_MAX], fused;
-    } row[] = {
-        [TRANSFORMER_LAYER_QKV] = {3,
-                                   {TRANSFORMER_PARAM_Q, TRANSFORMER_PARAM_K, TRANSFORMER_PARAM_V},
-                                   TRANSFORMER_PARAM_QKV},
-        [TRANSFORMER_LAYER_ATT] = {1, {TRANSFORMER_PARAM_ATT}, TRANSFORMER_PARAM_ATT},
-        [TRANSFORMER_LAYER_UP] = {2,
-                                  {TRANSFORMER_PARAM_GATE, TRANSFORMER_PARAM_UP},
-                                  TRANSFORMER_PARAM_UP},
-        [TRANSFORMER_LAYER_DOWN] = {1, {TRANSFORMER_PARAM_DOWN}, TRANSFORMER_PARAM_DOWN}};
-    const bool is_apart = transformer_params_at(dims, 0, row[layer].apart[0]) >= 0;
-    if (dims->adapter.r == 0 || is_left_out)
-        return 0;
-    for (int i = 0; i < row[layer].n; i++)
-        out[i] = is_apart ? row[layer].apart[i] : row[layer].fused;
-    return is_apart ? row[layer].n : 1;
+    enum transformer_param all[TRANSFORMER_MODULES_MAX];
+    const int all_n = matrices_of(dims, layer, all);
+    int n = 0;
+    for (int i = 0; i < all_n; i++)
+        if (is_target(dims, all[i]))
+            out[n++] = all[i];
+    return n;
 }
 
 /* adapted_first — returns the position in a block of the first parameter of a layer's adapter;
@@ -335,20 +371,29 @@ struct transformer_adapter transformer_params_adapter(const struct model_dims *d
 {
     const bool is_qk = layer == TRANSFORMER_LAYER_QK, is_v = layer == TRANSFORMER_LAYER_V;
     const enum transformer_layer whole = is_qk || is_v ? TRANSFORMER_LAYER_QKV : layer;
-    enum transformer_param module[TRANSFORMER_MODULES_MAX];
-    const int modules = modules_of(dims, whole, module), skipped = is_v && modules > 0 ? 2 : 0,
+    enum transformer_param matrix[TRANSFORMER_MODULES_MAX];
+    const int modules = modules_of(dims, whole, matrix), n = matrices_of(dims, whole, matrix),
               first = block * adapted_first(dims, TRANSFORMER_LAYER_N) + adapted_first(dims, whole);
-    struct transformer_adapter a = {.modules = is_qk && modules > 0 ? 2 : modules - skipped,
-                                    .first = skipped,
-                                    .a = first + skipped,
-                                    .r = dims->adapter.r,
+    struct transformer_adapter a = {.r = dims->adapter.r,
                                     .in = transformer_params_linear(dims, block, whole).in};
+    int64_t at = 0;
     while (adapted[a.adapted] != whole)
         a.adapted++;
-    for (int i = 0; i < a.modules; i++) {
-        a.b[i] = first + modules + skipped + i;
-        a.out[i] = shape_of(dims, module[skipped + i]).out;
+    for (int i = 0; i < n; i++) {
+        const bool has_one = is_target(dims, matrix[i]);
+        const int64_t out = shape_of(dims, matrix[i]).out;
+        if (is_v && i < 2)
+            a.first += has_one;
+        if ((is_v && i < 2) || (is_qk && i == 2))
+            continue; /* belongs to another layer */
+        if (has_one) {
+            a.b[a.modules] = first + modules + a.first + a.modules;
+            a.at[a.modules] = at;
+            a.out[a.modules++] = out;
+        }
+        at += out;
     }
+    a.a = first + a.first;
     return a;
 }
 

@@ -131,7 +131,7 @@ static enum status try_restart(const struct check_config *check, const struct mo
     bool is_late;
     check_disk_folder(check->dir, base, sizeof base);
     TRY(check_scratch_open(base, &scratch));
-    text_copy(r.dir, sizeof r.dir, scratch.path);
+    (void)text_format(r.dir, sizeof r.dir, "%s" CHECK_SCRATCH_DATA, scratch.path);
     const enum status st =
         limited_run(restart, &r, sizeof r, LIMIT_MS, "writes and restores a checkpoint", &is_late);
     status_save(&saved);

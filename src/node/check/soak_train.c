@@ -55,7 +55,6 @@ enum status check_soak_train_run(const struct check_soak_train_config *c, traine
                            .grad_clip = 1},
                  .seed = SEED},
         .model_path = "",
-        .adapter_path = "",
         .steps = c->steps,
         .lr_schedule = {.kind = LR_SCHEDULE_KIND_CONSTANT, .lr = LEARNING_RATE},
         .checkpoint_dir = c->dir ? c->dir : "",

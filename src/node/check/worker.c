@@ -16,6 +16,7 @@
 #include "measure/measure_ranks.h"
 #include "node/check/facts.h"
 #include "node/check/output.h"
+#include "node/check/remote.h"
 #include "node/check/soak.h"
 #include "node/choose/device.h"
 #include "plan/plan_machine.h"
@@ -267,6 +268,15 @@ static int64_t clock_offset(const struct conf *conf)
     return ms;
 }
 
+/* on_remote_progress — shows that the worker lives. Returns false if a stop was requested. */
+static bool on_remote_progress(void *arg, int64_t done, int64_t total)
+{
+    const struct check_worker *w = arg;
+    (void)done, (void)total;
+    board_heartbeat(w->config.board, w->config.worker_i);
+    return !stop_request_is_stop(board_requested(w->config.board));
+}
+
 enum status check_worker_open(const struct check_worker_config *config, struct check_worker **out)
 {
     if (config->place.rank == 0)
@@ -315,6 +325,12 @@ enum status check_worker_open(const struct check_worker_config *config, struct c
     *out = w;
     TRY(read_baseline(w));
     check_static_run(&w->check, w->check.budget_ms / 20, &w->found);
+    const struct check_remote_config remote = {.conf = conf,
+                                               .node = config->place.node,
+                                               .progress = on_remote_progress,
+                                               .progress_arg = w};
+    if (config->place.rank == 0) /* rank 0 keeps the checkpoints, and node 0 downloads */
+        check_remote(&remote, &w->found);
     publish_rows(w, &w->found, false);
     return ST_OK;
 }

@@ -20,9 +20,9 @@ struct chat_source_export {
     bool is_new;       /* it is not the template at the tokenizer's path */
     uint32_t turn_end; /* token that ends a turn; TOKENIZER_NONE: unknown */
 };
-/* chat_source_export — finds the template of a run with these settings (a JSON object): the one
- * with which it was trained on conversations, else the template at the tokenizer's path; "": the
- * built-in tokenizer. A template that cannot be read any more costs a warning. */
+/* chat_source_export — finds the template of a run with these settings (a JSON object): the
+ * run's CHAT_TEMPLATE if its task was chat, else the template at the tokenizer's path ("": the
+ * built-in tokenizer). Logs a warning if the template cannot be read any more. */
 enum status chat_source_export(const char *settings_json, const char *path,
                                const struct tokenizer *tokenizer, struct chat_source_export *out);
 

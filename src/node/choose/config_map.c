@@ -2,22 +2,19 @@
 #include "node/choose/config_map.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <xxhash.h>
-
 #include "base/file.h"
 #include "base/json.h"
-#include "base/memory.h"
 #include "base/version.h"
 #include "node/choose/device.h"
 #include "node/choose/model_source.h"
 #include "node/choose/tokenizer_source.h"
 #include "train/weights/adapter.h"
+#include "train/weights/peft.h"
 #include "train/weights/weights.h"
 
 _Static_assert(CONF_RANKS_MAX == COMM_RANKS_MAX, "conf refuses more ranks than comm has");
@@ -25,7 +22,6 @@ _Static_assert(CONF_RANKS_MAX == COMM_RANKS_MAX, "conf refuses more ranks than c
 #define SEQ_LEN_LM 1024
 #define SEQ_LEN_QA 512
 #define ROPE_THETA 10000 /* Su et al. 2021 */
-#define WEIGHTS_LOOK_BYTES ((size_t)1 << 20)
 
 /* Choices are cast to enums of other modules. These lines assert that both use the same numbers. */
 /* clang-format off */
@@ -40,8 +36,6 @@ _Static_assert(CONF_RANKS_MAX == COMM_RANKS_MAX, "conf refuses more ranks than c
     CONF_CHOICE_IS(CONF_##row##_##value, CHECKPOINT_ASYNC_MODE_##value)
 #define IS_SPIKE(row, value, word) CONF_CHOICE_IS(CONF_##row##_##value, SPIKE_MODE_##value)
 #define IS_RESUME(row, value, word) CONF_CHOICE_IS(CONF_##row##_##value, TRAINER_RESUME_##value)
-#define IS_LORA_TARGETS(row, value, word) \
-    CONF_CHOICE_IS(CONF_##row##_##value, MODEL_TARGETS_##value)
 #define IS_PEER_COPIES(row, value, word) \
     CONF_CHOICE_IS(CONF_##row##_##value, PEER_COPY_MODE_##value)
 CONF_OPTIMIZER_LIST(IS_OPTIM)
@@ -53,7 +47,6 @@ CONF_CHECKPOINT_ASYNC_LIST(IS_CHECKPOINT_ASYNC)
 CONF_SPIKE_LIST(IS_SPIKE)
 CONF_RESUME_LIST(IS_RESUME)
 CONF_PEER_COPIES_LIST(IS_PEER_COPIES)
-CONF_LORA_TARGETS_LIST(IS_LORA_TARGETS)
 /* clang-format on */
 
 #define CHOICE_WORD(row, value, word) word,
@@ -82,12 +75,14 @@ static enum status base_dims(const struct conf *conf, struct model_dims *out, bo
         out->task = task;
         return ST_OK;
     }
+    if (peft_is_folder(model))
+        return peft_refuse(model);
     if (file_is_dir(model))
         return FAIL(ST_NO_INPUT,
                     "MODEL=%s is a folder without config.json and without a checkpoint; give a "
                     "Hugging Face folder (config.json, model.safetensors), a checkpoint or its "
                     "CHECKPOINT_DIR, or a preset such as gpt2-nano",
-                    model);
+                    conf_given(conf, CONF_MODEL));
     char hint[512];
     if (strchr(model, '/'))
         return FAIL(ST_NO_INPUT,
@@ -117,7 +112,7 @@ static enum status override_dim(const struct conf *conf, bool has_weights,
     if (has_weights) /* the shapes of loaded weights are fixed */
         return FAIL(ST_BAD_SETTING,
                     "%s=%lld (%s), but the weights of MODEL=%s have %lld; leave %s out", row->name,
-                    (long long)value, conf_source(conf, row->key), conf_text(conf, CONF_MODEL),
+                    (long long)value, conf_source(conf, row->key), conf_given(conf, CONF_MODEL),
                     (long long)*row->value, row->name);
     *row->value = value;
     return ST_OK;
@@ -188,32 +183,32 @@ static enum status refuse_setting(const struct conf *conf, bool has_weights,
     if (dims->arch != MODEL_ARCH_GPT2)
         return FAIL(ST_BAD_SETTING,
                     "%s=%s (%s) is for GPT-2, and MODEL=%s is of the architecture %s; leave it out",
-                    name, conf_text(conf, key), conf_source(conf, key), conf_text(conf, CONF_MODEL),
-                    model_arch_name(dims->arch));
+                    name, conf_text(conf, key), conf_source(conf, key),
+                    conf_given(conf, CONF_MODEL), model_arch_name(dims->arch));
     return has_weights ? FAIL(ST_BAD_SETTING,
                               "%s=%s (%s) differs from the value with which the weights of "
                               "MODEL=%s were trained; leave it out",
                               name, conf_text(conf, key), conf_source(conf, key),
-                              conf_text(conf, CONF_MODEL))
+                              conf_given(conf, CONF_MODEL))
                        : ST_OK;
 }
 
 /* map_adapter — sets the adapter: ADAPTER's, or LORA's. */
 static enum status map_adapter(const struct conf *conf, struct model_dims *dims)
 {
-    static const char *const targets[] = {CONF_LORA_TARGETS_LIST(CHOICE_WORD)};
     const int64_t rank = conf_i64(conf, CONF_LORA);
     const double alpha = conf_f64(conf, CONF_LORA_ALPHA);
     const char *path = conf_text(conf, CONF_ADAPTER);
-    struct model_adapter asked = {.r = rank,
-                                  .alpha = alpha > 0 ? alpha : 2.0 * (double)rank,
-                                  .targets = (enum model_targets)conf_i64(conf, CONF_LORA_TARGETS)};
+    struct model_adapter asked = {.r = rank, .alpha = alpha > 0 ? alpha : 2.0 * (double)rank};
+    char targets[MODEL_TARGETS_TEXT_MAX];
     if (dims->adapter.r > 0)
         return FAIL(
             ST_BAD_SETTING,
             "MODEL=%s is a checkpoint of an adapter, not of a model; set MODEL to the model "
             "with which it was trained, and ADAPTER=%s",
-            conf_text(conf, CONF_MODEL), conf_text(conf, CONF_MODEL));
+            conf_given(conf, CONF_MODEL), conf_given(conf, CONF_MODEL));
+    TRY(model_targets_parse(dims, "LORA_TARGETS", conf_text(conf, CONF_LORA_TARGETS),
+                            &asked.targets));
     dims->adapter = rank > 0 ? asked : (struct model_adapter){0};
     if (!path[0] && rank == 0 && (alpha > 0 || conf_is_set(conf, CONF_LORA_TARGETS)))
         return FAIL(
@@ -222,21 +217,22 @@ static enum status map_adapter(const struct conf *conf, struct model_dims *dims)
             "would train; set LORA, such as LORA=16, or leave them out");
     if (!path[0])
         return ST_OK;
-    struct adapter *adapter;
-    TRY(adapter_open(path, dims, &adapter));
-    const struct model_adapter is = adapter_of(adapter);
-    adapter_close(adapter);
+    struct model_adapter is;
+    TRY(adapter_dims(path, dims, &is));
     dims->adapter = is;
     if ((conf_is_set(conf, CONF_LORA) && rank != is.r) || (alpha > 0 && alpha != is.alpha) ||
         (conf_is_set(conf, CONF_LORA_TARGETS) && asked.targets != is.targets))
         return FAIL(ST_BAD_SETTING,
                     "ADAPTER=%s has LORA=%lld, LORA_ALPHA=%g and LORA_TARGETS=%s, and other values "
                     "are set; leave them out",
-                    path, (long long)is.r, is.alpha, targets[is.targets]);
+                    conf_given(conf, CONF_ADAPTER), (long long)is.r, is.alpha,
+                    model_targets_text(dims, targets));
     return ST_OK;
 }
 
-enum status config_map_dims(const struct conf *conf, struct model_dims *out, bool *has_weights_out)
+/* plain_dims — maps everything but the adapter. */
+static enum status plain_dims(const struct conf *conf, struct model_dims *out,
+                              bool *has_weights_out)
 {
     TRY(base_dims(conf, out, has_weights_out));
     TRY(override_dims(conf, *has_weights_out, out));
@@ -255,6 +251,12 @@ enum status config_map_dims(const struct conf *conf, struct model_dims *out, boo
         if (row[i].differs)
             TRY(refuse_setting(conf, *has_weights_out, out, row[i].key, row[i].name));
     out->features = is;
+    return ST_OK;
+}
+
+enum status config_map_dims(const struct conf *conf, struct model_dims *out, bool *has_weights_out)
+{
+    TRY(plain_dims(conf, out, has_weights_out));
     TRY(map_adapter(conf, out));
     TRY(model_check(out));
     model_resolve(out);
@@ -366,7 +368,6 @@ static enum status map_shards(const struct conf *conf, struct step_config *out)
                   by_batch = shard_samples(all), batch = out->batch_samples;
     if (conf_i64(conf, CONF_EXACT) != CONF_EXACT_LAYOUT)
         return ST_OK;
-    out->balances = conf_i64(conf, CONF_BALANCE) == CONF_BALANCE_AUTO;
     out->checks_shards = conf_i64(conf, CONF_SENTINEL_EVERY) > 0;
     out->shards = (int)(set > 0 ? set : all / by_batch);
     if (set == 0 && batch < by_batch)
@@ -380,6 +381,27 @@ static enum status map_shards(const struct conf *conf, struct step_config *out)
             (long long)(all % batch == 0 ? all / batch : all));
     if (all % out->shards == 0 && batch > all / out->shards)
         out->batch_samples = all / out->shards;
+    return ST_OK;
+}
+
+/* check_fewer_nodes — checks that the pipelines of any number of nodes of ON_LOSS=shrink can have
+ * equal numbers of micro-batches; with virtual shards, of shards. */
+static enum status check_fewer_nodes(const struct conf *conf, const struct step_config *c)
+{
+    const int64_t stages = conf_i64(conf, CONF_PP), n_nodes = conf_i64(conf, CONF_N_NODES),
+                  runs = stages > 1 && c->pipe_chunks > 1 ? stages : 1,
+                  all = c->shards > 0 ? c->shards : c->global_samples / c->batch_samples;
+    for (int64_t nodes = conf_min_nodes(conf); stages > 1 && nodes < n_nodes; nodes++) {
+        const int64_t pipes = conf_data_ranks(conf) / n_nodes * nodes;
+        if (all % (pipes * runs) != 0)
+            return FAIL(ST_BAD_SETTING,
+                        "ON_LOSS=shrink: on %lld nodes %lld pipelines of PP=%lld need equal "
+                        "numbers of %s, and %lld is not a multiple of %lld; change %s or MIN_NODES",
+                        (long long)nodes, (long long)pipes, (long long)stages,
+                        c->shards > 0 ? "virtual shards" : "micro-batches", (long long)all,
+                        (long long)(pipes * runs),
+                        c->shards > 0 ? "VIRTUAL_SHARDS" : "GLOBAL_BATCH");
+    }
     return ST_OK;
 }
 
@@ -419,7 +441,9 @@ static enum status map_step(const struct conf *conf, const struct model_dims *di
     out->global_samples = all > 0 ? all : pass;
     out->batch_warmup =
         (struct warmup){.from = from > 0 ? from : pass, .steps = conf_i64(conf, CONF_BATCH_WARMUP)};
+    out->balances = conf_i64(conf, CONF_BALANCE) == CONF_BALANCE_AUTO;
     TRY(map_shards(conf, out));
+    TRY(check_fewer_nodes(conf, out));
     TRY(out->batch_warmup.steps > 0 ? check_warmup(conf, out, pass) : ST_OK);
     out->store.shard = (enum layout_shard)conf_i64(conf, CONF_SHARD);
     out->store.group_ranks = (int)conf_i64(conf, CONF_N_GPU_EACH_NODE);
@@ -478,6 +502,7 @@ enum status config_map_trainer(const struct conf *conf, const struct model_dims 
         conf_i64(conf, CONF_DETERMINISTIC) == 0 && out->attention != DEV_CUDA_ATTENTION_OWN;
     out->ignores_tensors = conf_i64(conf, CONF_IGNORE_TENSORS) != 0;
     out->model_path = has_weights ? conf_text(conf, CONF_MODEL) : "";
+    out->model_name = conf_given(conf, CONF_MODEL);
     out->adapter_path = conf_text(conf, CONF_ADAPTER);
     out->epochs = conf_i64(conf, CONF_EPOCHS);
     out->steps = conf_i64(conf, CONF_STEPS);
@@ -491,7 +516,7 @@ enum status config_map_trainer(const struct conf *conf, const struct model_dims 
     };
     out->checkpoint_dir = conf_text(conf, CONF_CHECKPOINT_DIR);
     out->checkpoint_every = conf_i64(conf, CONF_CHECKPOINT_EVERY);
-    out->sentinel_every = conf_i64(conf, CONF_SENTINEL_EVERY);
+    out->step.sentinel_every = conf_i64(conf, CONF_SENTINEL_EVERY);
     out->checkpoint_mode = (enum checkpoint_async_mode)conf_i64(conf, CONF_CHECKPOINT_ASYNC);
     out->checkpoint_keep = (int)conf_i64(conf, CONF_CHECKPOINT_KEEP);
     out->resume = (enum trainer_resume)conf_i64(conf, CONF_RESUME);
@@ -608,7 +633,8 @@ static void add_used(const struct conf *conf, enum conf_key key, const struct us
 }
 
 void config_map_settings(const struct conf *conf, const struct trainer_config *trainer,
-                         const struct tokenizer *tokenizer, struct text *out)
+                         const struct tokenizer *tokenizer, const char *arithmetic,
+                         struct text *out)
 {
     const struct step_config *s = &trainer->step;
     const struct step_local_config *local = &s->local;
@@ -656,6 +682,10 @@ void config_map_settings(const struct conf *conf, const struct trainer_config *t
     /* TP and CP decide bits with EXACT=layout. */
     add_used(conf, CONF_TP, used, sizeof used / sizeof *used, out);
     add_used(conf, CONF_CP, used, sizeof used / sizeof *used, out);
+    if (is_exact && arithmetic[0] != 0) {
+        text_add(out, ",\"arithmetic\":");
+        json_quote_text(out, arithmetic);
+    }
     if (local->steps > 0)
         text_add(out, ",\"nodes\":%lld", (long long)conf_i64(conf, CONF_N_NODES));
     if (tokenizer)
@@ -683,39 +713,25 @@ enum status config_map_agreement(const struct conf *conf, struct text *out)
 {
     struct model_dims dims;
     bool has_weights;
-    char weights[96] = "";
-    TRY(config_map_dims(conf, &dims, &has_weights));
-    if (has_weights) {
-        /* The fingerprint of the weights is the file's size and a hash of its first MiB, so not all
-         * weights are read. The first MiB holds the names and shapes of all tensors and some
-         * values. A model in several files has no fingerprint, only its dimensions. */
-        char file[FILE_PATH_MAX];
-        TRY(weights_file(conf_text(conf, CONF_MODEL), file, sizeof file));
-        int fd = open(file, O_RDONLY | O_CLOEXEC);
-        struct stat info;
-        if (fd >= 0 && fstat(fd, &info) == 0) {
-            char *bytes = memory_new(1, WEIGHTS_LOOK_BYTES);
-            ssize_t n = pread(fd, bytes, WEIGHTS_LOOK_BYTES, 0);
-            text_format(weights, sizeof weights, ", weights of %lld bytes, %016llx",
-                        (long long)info.st_size,
-                        (unsigned long long)XXH3_64bits(bytes, n > 0 ? (size_t)n : 0));
-            free(bytes);
-        }
-        if (fd >= 0)
-            close(fd);
+    char model[256] = "a model with weights";
+    /* A node may join before node 0 has given it the outline of such a model. source_sync compares
+     * the outlines. */
+    if (model_preset(conf_text(conf, CONF_MODEL), &dims)) {
+        TRY(plain_dims(conf, &dims, &has_weights));
+        TRY(model_check(&dims));
+        model_resolve(&dims);
+        text_format(model, sizeof model,
+                    "%s, %lld layers, %lld heads (%lld key heads of %lld), %lld wide, MLP %lld, "
+                    "context %lld, vocabulary %lld",
+                    model_arch_name(dims.arch), (long long)dims.layers, (long long)dims.heads,
+                    (long long)dims.kv_heads, (long long)dims.head_dim, (long long)dims.embed,
+                    (long long)dims.ffn, (long long)dims.context, (long long)dims.vocab);
     }
     text_add(out, "{");
     conf_write_agree(conf, out);
-    if (dims.adapter.r > 0)
-        text_add(out, "\"ADAPTER\":\"rank %lld, alpha %s, targets %d\",", (long long)dims.adapter.r,
-                 text_f64(dims.adapter.alpha).text, (int)dims.adapter.targets);
-    text_add(out,
-             "\"MODEL\":\"%s, %lld layers, %lld heads (%lld key heads of %lld), %lld wide, MLP "
-             "%lld, context %lld, vocabulary %lld%s\",\"version\":\"%s %s\",\"device\":\"%s\"}",
-             model_arch_name(dims.arch), (long long)dims.layers, (long long)dims.heads,
-             (long long)dims.kv_heads, (long long)dims.head_dim, (long long)dims.embed,
-             (long long)dims.ffn, (long long)dims.context, (long long)dims.vocab, weights,
-             version_text(), version_commit(), device_kind(conf));
+    text_add(out, "\"MODEL\":\"%s\",\"ADAPTER\":\"%s\",\"version\":\"%s %s\",\"device\":\"%s\"}",
+             model, conf_text(conf, CONF_ADAPTER)[0] ? "set" : "not set", version_text(),
+             version_commit(), device_kind(conf));
     return out->overflow ? FAIL(ST_RETRY, "out of memory: the settings that the nodes compare")
                          : ST_OK;
 }
@@ -735,4 +751,9 @@ void config_map_board_model(const struct model_dims *dims, struct board_model *o
     out->context = (int32_t)dims->context;
     out->vocab = (int32_t)dims->vocab;
     out->parameters = -1;
+    if (dims->adapter.r == 0)
+        return;
+    out->adapter = (struct board_adapter){
+        .rank = dims->adapter.r, .alpha = dims->adapter.alpha, .trained = -1, .frozen = -1};
+    model_targets_text(dims, out->adapter.targets);
 }

@@ -45,9 +45,11 @@ enum status config_map_name_setting(enum status st, bool is_validation);
 /* config_map_settings — writes the settings that decide the losses (column RESULT of conf.def) as
  * JSON for a checkpoint (base/config_diff.h). Together with the model and the fingerprint of the
  * data they determine the sequence of losses. STEPS and EPOCHS are not included: a resumed run may
- * be longer, and a constant or warm-up rate does not depend on them. tokenizer NULL: GPT-2's. */
+ * be longer, and a constant or warm-up rate does not depend on them. tokenizer NULL: GPT-2's.
+ * arithmetic: of device_arithmetic, which is written with EXACT=layout; "": nothing. */
 void config_map_settings(const struct conf *conf, const struct trainer_config *trainer,
-                         const struct tokenizer *tokenizer, struct text *out);
+                         const struct tokenizer *tokenizer, const char *arithmetic,
+                         struct text *out);
 /* config_map_layout — writes the settings that decide only the order and precision of sums, as JSON
  * for the ledger. The ledger records nodes, workers and devices itself. */
 void config_map_layout(const struct conf *conf, const struct trainer_config *trainer,

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -221,4 +222,43 @@ const char *device_kind(const struct conf *conf)
         asked == CONF_DEVICE_CUDA ||
         (asked == CONF_DEVICE_AUTO && count_gpus() >= (int)conf_i64(conf, CONF_N_GPU_EACH_NODE));
     return is_cuda ? "cuda" : "cpu";
+}
+
+int device_gpus(const struct conf *conf)
+{
+    return strcmp(device_kind(conf), "cuda") == 0 ? count_gpus() : 0;
+}
+
+/* find_chip — returns "NVIDIA H100 80GB HBM3 sm_90" of "cuda 0 NVIDIA H100 80GB HBM3 sm_90 driver
+ * 13.0", in place. */
+static const char *find_chip(char *name)
+{
+    char *end = strstr(name, " driver ");
+    if (end)
+        *end = 0;
+    for (int i = 0; i < 2; i++) {
+        name += strcspn(name, " ");
+        name += *name == ' ';
+    }
+    return name;
+}
+
+void device_arithmetic(const struct conf *conf, const struct dev *dev, char *out, size_t cap)
+{
+    struct dev_info info;
+    char blas[512], cudnn[512]; /* "13.0.2 from /usr/…" */
+    dev_info(dev, &info);
+    if (!dev_is_discrete(dev)) {
+        const char *level = strstr(info.name, "thread");
+        text_format(out, cap, "a CPU of level%s", level ? level + strcspn(level, " ") : "");
+        return;
+    }
+    if (dev_cuda_blas(blas, sizeof blas) != ST_OK)
+        text_copy(blas, sizeof blas, "none");
+    if (device_attention(conf) == DEV_CUDA_ATTENTION_OWN ||
+        dev_cuda_attention_find(cudnn, sizeof cudnn) != ST_OK)
+        text_copy(cudnn, sizeof cudnn, "none");
+    status_clear();
+    text_format(out, cap, "%s, cuBLASLt %.*s, cuDNN %.*s", find_chip(info.name),
+                (int)strcspn(blas, " "), blas, (int)strcspn(cudnn, " "), cudnn);
 }

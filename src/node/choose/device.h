@@ -43,8 +43,16 @@ bool device_may_use_nccl(const struct conf *conf);
 /* device_workers — returns N_GPU_EACH_NODE. If that is left at its default, returns the number of
  * GPUs, at most BOARD_WORKERS_MAX. For the supervisor: its process does not start the driver. */
 int device_workers(const struct conf *conf);
+/* device_gpus — returns the number of GPUs that the workers of a node may use; 0: they use the CPU.
+ * For the supervisor, like device_workers. */
+int device_gpus(const struct conf *conf);
 /* device_kind — returns the kind of device that device_open will open, "cuda" or "cpu", also
  * without starting the driver. The nodes of a job compare it before they train. */
 const char *device_kind(const struct conf *conf);
+
+/* device_arithmetic — writes the parts that decide the bits of a device's results, for
+ * EXACT=layout: "NVIDIA H100 80GB HBM3 sm_90, cuBLASLt 13.0.2, cuDNN 9.12.0", or "a CPU of level
+ * avx512". Loads a GPU's libraries for a moment. */
+void device_arithmetic(const struct conf *conf, const struct dev *dev, char *out, size_t cap);
 
 #endif

@@ -19,9 +19,7 @@ const char *model_source_hub_hint(const char *path, char *out, size_t cap)
     out[0] = 0;
     if (is_name)
         text_format(out, cap,
-                    "; to use the model of that name on the Hugging Face hub, download it first "
-                    "(`hf download %s --local-dir %s`), then give the folder %s",
-                    path, name, name);
+                    "; to use the model of that name on the Hugging Face hub, set hf://%s", path);
     return out;
 }
 
@@ -37,6 +35,12 @@ static enum status open_model(const struct conf *conf, struct model_source *out)
     if (file_is_dir(model))
         dir = model;
     char hint[512];
+    if (!*dir && conf_text(conf, CONF_ADAPTER)[0])
+        return FAIL(ST_NO_INPUT,
+                    "ADAPTER=%s is added to a model, and MODEL=%s%s is not a folder or a file; set "
+                    "MODEL to the model with which the adapter was trained",
+                    conf_text(conf, CONF_ADAPTER), model,
+                    conf_is_set(conf, CONF_MODEL) ? "" : " (the default)");
     if (!*dir)
         return FAIL(ST_NO_INPUT,
                     "MODEL=%s is not a folder or a file and CHECKPOINT_DIR is empty; set one of "

@@ -17,7 +17,7 @@ const char *model_source_hub_hint(const char *path, char *out, size_t cap);
 struct model_source {
     struct ckpt *ckpt;        /* NULL: the model is at path */
     char path[FILE_PATH_MAX]; /* a Hugging Face folder or a model file of llm.c */
-    struct adapter *adapter;  /* ADAPTER, which is added to the weights; NULL: none */
+    struct adapter *adapter;  /* ADAPTER, to be added to the weights; NULL: none */
     bool ignores_tensors;     /* IGNORE_TENSORS */
     struct model_dims dims;   /* dimensions; with the task for which the model was trained */
 };

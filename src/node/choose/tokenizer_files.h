@@ -23,6 +23,11 @@ struct tokenizer_file {
  * is no such folder. ST_BAD_DATA: a file has more than 64 MiB. */
 enum status tokenizer_files_read(const char *dir, struct tokenizer_file file[TOKENIZER_FILES_MAX],
                                  int *n_out);
+/* tokenizer_files_open — reads the files of a tokenizer at any path: a folder, a GGUF file, whose
+ * keys are the file, or another file, which gets a name under which a folder is read. *n_out 0: it
+ * has none. */
+enum status tokenizer_files_open(const char *from, struct tokenizer_file file[TOKENIZER_FILES_MAX],
+                                 int *n_out);
 /* tokenizer_files_free — frees the data of n files. */
 void tokenizer_files_free(struct tokenizer_file *file, int n);
 /* tokenizer_files_keep — copies a tokenizer into TO/tokenizer. from: a folder, whose tokenizer

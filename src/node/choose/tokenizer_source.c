@@ -127,12 +127,16 @@ static bool is_kept(const char *dir, char *out, size_t cap)
            (weights_are_ckpt(dir) && is_in(dir, "../" TOKENIZER_FILES_DIR, out, cap));
 }
 
-/* own_path — returns the path of the model's own tokenizer: in its folder, in its file, or kept
- * with the checkpoints. As with the dimensions, a preset's name is not a folder. */
+/* own_path — returns the path of the model's own tokenizer: kept with the checkpoints of its
+ * adapter, in its folder, in its file, or kept with its checkpoints. As with the dimensions, a
+ * preset's name is not a folder. */
 static bool own_path(const struct conf *conf, char *out, size_t cap)
 {
     const char *model = conf_text(conf, CONF_MODEL), *dir = conf_text(conf, CONF_CHECKPOINT_DIR);
+    const char *adapter = conf_text(conf, CONF_ADAPTER);
     struct model_dims preset;
+    if (adapter[0] && weights_are_ckpt(adapter) && is_kept(adapter, out, cap))
+        return true;
     if (gguf_model_is_file(model))
         return text_copy(out, cap, model);
     if (file_is_dir(model) && !model_preset(model, &preset))
@@ -211,7 +215,7 @@ enum status tokenizer_source_open(const struct conf *conf, const struct model_di
 {
     struct tokenizer *tokenizer;
     char own[FILE_PATH_MAX];
-    const bool is_named = conf_text(conf, CONF_TOKENIZER)[0] != 0;
+    const bool is_named = conf_given(conf, CONF_TOKENIZER)[0] != 0;
     TRY(open_path(path_of(conf, own, sizeof own), &tokenizer));
     const enum status st = dims ? check_model(tokenizer, dims, is_named) : ST_OK;
     if (st != ST_OK) {

@@ -2,7 +2,8 @@
  * tokenizer, else GPT-2's.
  *
  * The model's own tokenizer is in a Hugging Face folder or a GGUF file, or import and train kept it
- * with the checkpoints. Must not know its use. */
+ * with the checkpoints; a tokenizer with the checkpoints of its ADAPTER comes first. Must not know
+ * its use. */
 #ifndef CONVOY_NODE_TOKENIZER_SOURCE_H
 #define CONVOY_NODE_TOKENIZER_SOURCE_H
 

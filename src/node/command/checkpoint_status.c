@@ -16,6 +16,8 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "format/ckpt.h"
+#include "node/bucket/bucket.h"
+#include "node/bucket/bucket_fetch.h"
 #include "node/command/damage_list.h"
 #include "node/process/print.h"
 #include "serve/chart.h"
@@ -31,10 +33,12 @@ struct checkpoint_dir {
     struct ckpt_meta meta; /* metadata of the newest checkpoint */
     struct model_dims dims;
     char path[FILE_PATH_MAX];
-    int64_t wall_ms; /* time at which the newest checkpoint was committed */
+    int64_t wall_ms; /* time at which the newest checkpoint was committed; -1: unknown */
     int64_t step[CHECKPOINTS_MAX];
     int steps_n;               /* number of valid checkpoints */
     struct damage_list damage; /* the invalid checkpoints */
+    int64_t bytes;             /* in a bucket: bytes of the complete checkpoints */
+    struct text cut;           /* in a bucket: " 250, 300", steps without a manifest */
     char phase[32];            /* last phase in the history; "": unknown */
     char error[256];           /* last error in the history; "": none */
     char *history;             /* owned; NULL: there is no history */
@@ -116,6 +120,54 @@ static void read_end(struct checkpoint_dir *f)
     cJSON_Delete(root);
 }
 
+/* read_listing — reads the checkpoints of a bucket from their names and the newest manifest. */
+static enum status read_listing(struct checkpoint_dir *f, struct bucket *bucket,
+                                const struct bucket_listing *listing)
+{
+    for (int i = 0; i < listing->steps_n; i++) {
+        const struct bucket_step *step = &listing->step[i];
+        if (!step->is_complete) {
+            text_add(&f->cut, "%s%" PRId64, f->cut.len > 0 ? ", " : "", step->step);
+        } else if (f->steps_n < CHECKPOINTS_MAX) {
+            f->step[f->steps_n++] = step->step;
+            f->bytes += step->bytes;
+        }
+    }
+    if (f->steps_n == 0)
+        return ST_OK;
+    struct manifest *manifest = memory_new(1, sizeof *manifest);
+    enum status st = bucket_read_manifest(bucket, f->step[0], manifest);
+    if (st == ST_OK) {
+        f->meta = manifest->meta;
+        text_format(f->path, sizeof f->path, "%s/step-%08" PRId64, bucket_name(bucket), f->step[0]);
+        f->wall_ms = -1;
+        st = load_dims_parse(f->meta.model_json, &f->dims);
+        text_strip_controls(f->dims.name);
+        text_strip_controls(f->meta.version);
+    }
+    free(manifest);
+    return st;
+}
+
+/* read_bucket — reads a run in a bucket. */
+static enum status read_bucket(const struct conf *conf, struct checkpoint_dir *f)
+{
+    struct bucket_address address;
+    struct bucket_listing listing;
+    struct bucket *bucket;
+    TRY(bucket_address_parse(f->dir, &address));
+    const struct bucket_config config = {
+        .address = &address, .allows_local = conf_i64(conf, CONF_ALLOW_LOCAL_URLS) != 0};
+    TRY(bucket_open(&config, &bucket));
+    enum status st = bucket_list(bucket, &listing);
+    if (st == ST_OK) {
+        st = read_listing(f, bucket, &listing);
+        bucket_listing_free(&listing);
+    }
+    bucket_close(bucket);
+    return st;
+}
+
 /* ---- output ---- */
 
 /* show_settings — writes {"OPTIMIZER":"adamw","LR":0.001} as NAME=VALUE pairs. */
@@ -147,6 +199,10 @@ static void show_text(struct text *t, const struct checkpoint_dir *f)
     char word[64];
     text_add(t, "folder      %s\n", f->dir);
     text_add_bytes(t, f->damage.lines.data, f->damage.lines.len);
+    if (f->cut.len > 0)
+        text_add(t,
+                 "incomplete  step %s: without a manifest; the upload is in progress, or was cut\n",
+                 f->cut.data);
     if (f->steps_n == 0) {
         if (f->history)
             chart_write(f->history, f->history_bytes, t);
@@ -160,12 +216,17 @@ static void show_text(struct text *t, const struct checkpoint_dir *f)
     text_add(t, "step        %" PRId64 "  %s tokens  by convoy %s\n", f->meta.step,
              text_format_count(word, sizeof word, (double)f->meta.tokens), f->meta.version);
     const int64_t age_ms = clock_wall_ms() - f->wall_ms;
-    text_add(t, "checkpoint  %s  %s ago\n", f->path,
-             text_format_span(word, sizeof word, age_ms > 0 ? age_ms : 0));
+    if (f->wall_ms < 0)
+        text_add(t, "checkpoint  %s\n", f->path);
+    else
+        text_add(t, "checkpoint  %s  %s ago\n", f->path,
+                 text_format_span(word, sizeof word, age_ms > 0 ? age_ms : 0));
     text_add(t, "kept        %d checkpoint%s: step", f->steps_n, f->steps_n == 1 ? "" : "s");
     for (int i = 0; i < f->steps_n && i < SHOWN_MAX; i++)
         text_add(t, "%s %" PRId64, i > 0 ? "," : "", f->step[i]);
     text_add(t, "%s\n", f->steps_n > SHOWN_MAX ? " and older ones" : "");
+    if (f->bytes > 0)
+        text_add(t, "size        %s\n", text_format_bytes(word, sizeof word, (double)f->bytes));
     show_settings(t, f->meta.settings_json);
     if (f->history)
         chart_write(f->history, f->history_bytes, t);
@@ -202,7 +263,8 @@ static void show_json(struct text *t, const struct checkpoint_dir *f)
     add_text(root, "error", is_failed(f) ? f->error : "");
     add_text(root, "checkpoint", f->path);
     json_add_number(root, "age_seconds",
-                    is_any ? (double)(clock_wall_ms() - f->wall_ms) / 1000 : NAN);
+                    is_any && f->wall_ms >= 0 ? (double)(clock_wall_ms() - f->wall_ms) / 1000
+                                              : NAN);
     json_add_number(root, "step", is_any ? (double)f->meta.step : NAN);
     json_add_number(root, "tokens", is_any ? (double)f->meta.tokens : NAN);
     add_text(root, "version", f->meta.version);
@@ -244,21 +306,22 @@ static enum status check_run(const struct checkpoint_dir *f)
     return ST_OK;
 }
 
-enum status checkpoint_status_main(const char *dir, bool as_json)
+/* read_history — reads the curves in a folder, and how the run ended. */
+static void read_history(struct checkpoint_dir *f, const char *dir)
+{
+    char path[FILE_PATH_MAX];
+    if (file_join(path, sizeof path, dir, HISTORY_NAME) != ST_OK || !file_exists(path) ||
+        file_read(path, HISTORY_BYTES_MAX, &f->history, &f->history_bytes) != ST_OK)
+        f->history = NULL;
+    status_clear();
+    if (f->history)
+        read_end(f);
+}
+
+/* finish_report — prints the report unless st is a failure, and frees f. */
+static enum status finish_report(struct checkpoint_dir *f, bool as_json, enum status st)
 {
     struct text shown = {0};
-    struct checkpoint_dir *f = memory_new(1, sizeof *f);
-    f->dir = dir;
-    enum status st = is_checkpoint(dir) ? read_one(f) : ckpt_each(dir, true, add_checkpoint, f);
-    if (st == ST_OK) {
-        char path[FILE_PATH_MAX];
-        if (file_join(path, sizeof path, f->dir, HISTORY_NAME) != ST_OK || !file_exists(path) ||
-            file_read(path, HISTORY_BYTES_MAX, &f->history, &f->history_bytes) != ST_OK)
-            f->history = NULL;
-        status_clear();
-        if (f->history)
-            read_end(f);
-    }
     if (st == ST_OK && (f->steps_n + f->damage.n > 0 || f->history)) {
         (as_json ? show_json : show_text)(&shown, f);
         st = print_text(&shown);
@@ -266,7 +329,32 @@ enum status checkpoint_status_main(const char *dir, bool as_json)
     if (st == ST_OK)
         st = check_run(f);
     damage_list_free(&f->damage);
+    text_free(&f->cut);
     free(f->history);
     free(f);
     return st;
+}
+
+enum status checkpoint_status_main(const char *dir, bool as_json)
+{
+    struct checkpoint_dir *f = memory_new(1, sizeof *f);
+    f->dir = dir;
+    const enum status st =
+        is_checkpoint(dir) ? read_one(f) : ckpt_each(dir, true, add_checkpoint, f);
+    if (st == ST_OK)
+        read_history(f, dir);
+    return finish_report(f, as_json, st);
+}
+
+enum status checkpoint_status_bucket(const struct conf *conf, const char *name)
+{
+    char dir[FILE_PATH_MAX];
+    struct checkpoint_dir *f = memory_new(1, sizeof *f);
+    f->dir = name;
+    enum status st = bucket_fetch_run(conf, name, BUCKET_FETCH_RECORDS, dir);
+    if (st == ST_OK)
+        read_history(f, dir);
+    if (st == ST_OK)
+        st = read_bucket(conf, f);
+    return finish_report(f, conf_i64(conf, CONF_JSON) != 0, st);
 }

@@ -39,6 +39,7 @@
 #include "node/choose/tokenizer_source.h"
 #include "train/step/batch.h"
 #include "train/step/step.h"
+#include "train/weights/adapter.h"
 
 #define TELL_MS 5000
 
@@ -172,7 +173,7 @@ static enum status open_step(struct eval *e)
 
 /* ---- the result ---- */
 
-/* add_model — adds the members that are the same for every task: model, step and data. */
+/* add_model — adds the members that are the same for every task: model, step, adapter and data. */
 static void add_model(const struct eval *e, cJSON *out)
 {
     int64_t step = model_source_step(&e->source);
@@ -182,6 +183,10 @@ static void add_model(const struct eval *e, cJSON *out)
         json_add_i64(out, "step", step);
     else
         cJSON_AddNullToObject(out, "step");
+    if (e->source.adapter)
+        cJSON_AddStringToObject(out, "adapter", adapter_path(e->source.adapter));
+    else
+        cJSON_AddNullToObject(out, "adapter");
     cJSON_AddStringToObject(out, "data", conf_text(e->conf, CONF_VAL_DATA));
     json_add_i64(out, "seq_len", e->config.step.seq_tokens);
 }
@@ -196,12 +201,14 @@ static void add_exact(cJSON *out, const char *key, double value)
         cJSON_AddNullToObject(out, key);
 }
 
-/* add_source — ends the line with the model, its step and the data. */
+/* add_source — ends the line with the model, its step, the adapter and the data. */
 static void add_source(const struct eval *e, const char *data, struct text *line)
 {
     text_add(line, "  model %s", e->source.dims.name);
     if (model_source_step(&e->source) >= 0)
         text_add(line, " step %lld", (long long)model_source_step(&e->source));
+    if (e->source.adapter)
+        text_add(line, "  adapter %s", adapter_path(e->source.adapter));
     text_add(line, "  data %s\n", data);
 }
 

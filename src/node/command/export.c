@@ -1,6 +1,6 @@
 /* export — `convoy export`: converts a checkpoint to a Hugging Face folder that the model's class
- * in transformers loads, or to a GGUF file of llama.cpp; a checkpoint of an adapter to a folder of
- * PEFT, or, with MODEL, together with its model to one of these.
+ * in transformers loads, or to a GGUF file of llama.cpp; a checkpoint of an adapter to a PEFT
+ * folder, or, with MODEL, merged with its model to one of these.
  *
  * For a folder the checkpoint's tensors are written unchanged, in chunks, under transformers'
  * names; for a GGUF file they are rounded. The tokenizer's files are the files that came with the
@@ -31,6 +31,7 @@
 #include "node/command.h"
 #include "node/choose/chat_source.h"
 #include "node/choose/memory_check.h"
+#include "node/choose/model_source.h"
 #include "node/choose/tokenizer_files.h"
 #include "node/choose/tokenizer_source.h"
 #include "train/weights/adapter.h"
@@ -721,6 +722,14 @@ static enum status open_base(struct export *ex, const struct conf *conf, const c
     const struct model_marks marks = ex->dims.marks;
     char sha256[MODEL_SHA256_MAX];
     struct load_target to = {.table = &ex->table, .put = ignore_values};
+    char hint[512];
+    if (peft_is_folder(model))
+        return peft_refuse(model);
+    if (!weights_are_at(model) && !weights_are_ckpt(model))
+        return FAIL(ST_NO_INPUT,
+                    "MODEL=%s holds no weights; set MODEL to the folder, the GGUF file or the "
+                    "checkpoint with which the adapter %s was trained%s",
+                    model, ckpt_path(ex->ckpt), model_source_hub_hint(model, hint, sizeof hint));
     TRY(weights_dims(model, &ex->dims));
     ex->dims.marks = marks.has_bos || marks.eos_n > 0 ? marks : ex->dims.marks;
     TRY(adapter_open(ckpt_path(ex->ckpt), &ex->dims, &ex->adapter));
@@ -784,7 +793,7 @@ static enum status export_model(struct export *ex, const struct conf *conf, cons
     set_marks(ex);
     TRY(ex->quant ? write_gguf(ex, to) : write_folder(ex, to));
     const struct hf_config config = config_of(&ex->dims);
-    log_console("%s  %s%s%s  %s parameters  from %s", to,
+    log_console("%s  %s%s%s  %s parameters  from %s", conf_given(conf, CONF_TO),
                 ex->dims.adapter.r > 0 ? "adapter of PEFT" : hf_config_class(&config),
                 ex->quant ? "  GGUF " : "", ex->quant ? ex->quant->name : "",
                 text_format_count(count, sizeof count, (double)ex->table.parameters),

@@ -21,6 +21,7 @@
 #include "node/choose/model_source.h"
 #include "node/choose/tokenizer_files.h"
 #include "node/choose/tokenizer_source.h"
+#include "train/weights/peft.h"
 #include "train/weights/weights.h"
 
 /* One import. */
@@ -178,6 +179,8 @@ static enum status import_model(struct import *in, const struct conf *conf)
                 "FROM=%s does not exist; set a Hugging Face folder, a GGUF file or a model file of "
                 "llm.c%s",
                 in->from, model_source_hub_hint(in->from, hint, sizeof hint));
+        if (peft_is_folder(in->from))
+            return peft_refuse(in->from);
         if (weights_are_ckpt(in->from))
             return FAIL(
                 ST_NO_INPUT,

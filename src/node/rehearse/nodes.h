@@ -23,6 +23,8 @@ struct rehearse_nodes_config {
     const char *const *words;
     /* a network namespace for each node; NULL: all nodes use the namespace of this process */
     const int *namespaces;
+    /* CUDA_VISIBLE_DEVICES of each node; NULL: the nodes see the GPUs of this process */
+    const char *const *gpus;
     /* A node's first process has ended. code: exit code as in a shell; 128 + N for signal N. */
     void (*on_end)(void *arg, int node, int code);
     void *arg;
@@ -63,13 +65,16 @@ struct rehearse_replica {
     int rank;
     int64_t pid, elems; /* elems 0: no check would find a change of them */
     uint64_t address;
+    bool is_on_device; /* the address is one of a GPU, which only the worker reaches */
 };
 /* rehearse_flip_refused — returns the reason why no bit can be inverted in a way that the job can
  * attribute to its worker; "": it can be. */
 const char *rehearse_flip_refused(const struct rehearse_replica *first, char *out, size_t cap);
-/* rehearse_flip — inverts a bit; `choice` selects worker, element and bit. Returns the worker's
- * rank, and describes the change in out; -1: there is no worker, or it has ended. */
+/* rehearse_flip — inverts a bit in host memory; `choice` selects worker, element and bit. Returns
+ * the worker's rank, and describes the change in out; -1: there is no worker, or it has ended. */
 int rehearse_flip(const struct rehearse_replica *replicas, int n, uint64_t choice, char *out,
                   size_t cap);
+/* rehearse_flip_text — describes a change for the log. */
+void rehearse_flip_text(int rank, const struct bit_flip *flip, char *out, size_t cap);
 
 #endif

@@ -42,7 +42,7 @@ static enum status parse_one(char *one, struct rehearse_mix *out)
     int kind = kind_of(one);
     if (kind < 0)
         return FAIL(ST_BAD_SETTING, "names an unknown fault; known are kill, node, hang, slow, "
-                                    "flip, disk and cut");
+                                    "flip, disk, cut and comm");
     if (out->weight[kind] >= 0)
         return FAIL(ST_BAD_SETTING, "names %s twice", kinds[kind].word);
     if (colon != NULL && text_parse_i64(colon + 1, 0, REHEARSE_WEIGHT_MAX, &weight) != TEXT_OK)

@@ -9,14 +9,15 @@
 #include "base/status.h"
 
 /* X(NAME, word in FAULT_MIX, description) */
-#define REHEARSE_KIND_LIST(X)                                                  \
-    X(KILL, "kill", "a worker is killed")                                      \
-    X(NODE, "node", "all processes of a node are killed, and it starts again") \
-    X(HANG, "hang", "a node stands still until the others have given it up")   \
-    X(SLOW, "slow", "a node gets half of its time for 5 s")                    \
-    X(FLIP, "flip", "a bit of a weight in one worker changes")                 \
-    X(DISK, "disk", "no file can grow until a checkpoint has failed")          \
-    X(CUT, "cut", "a node reaches no other one until the others have given it up")
+#define REHEARSE_KIND_LIST(X)                                                      \
+    X(KILL, "kill", "a worker is killed")                                          \
+    X(NODE, "node", "all processes of a node are killed, and it starts again")     \
+    X(HANG, "hang", "a node stands still until the others have given it up")       \
+    X(SLOW, "slow", "a node gets half of its time for 5 s")                        \
+    X(FLIP, "flip", "a bit of a weight in one worker changes")                     \
+    X(DISK, "disk", "no file can grow until a checkpoint has failed")              \
+    X(CUT, "cut", "a node reaches no other one until the others have given it up") \
+    X(COMM, "comm", "the collectives of a worker fail; on GPUs its NCCL communicators are aborted")
 enum rehearse_kind {
 #define REHEARSE_KIND_ENUM(name, word, what) REHEARSE_KIND_##name,
     REHEARSE_KIND_LIST(REHEARSE_KIND_ENUM)

@@ -93,10 +93,23 @@ static void add_kind(struct text *t, const struct rehearse_report *r, int kind)
     text_add(t, "\n");
 }
 
+/* add_devices — adds the device of rank 0, the division of the GPUs and the transport. */
+static void add_devices(struct text *t, const struct rehearse_report *r)
+{
+    const bool is_shared = r->gpu_workers_n > r->gpus_n;
+    text_add(t, "devices      ");
+    if (r->gpus_n > 0)
+        text_add(t, "%d GPU%s for %d workers%s: ", r->gpus_n, r->gpus_n == 1 ? "" : "s",
+                 r->gpu_workers_n, is_shared ? ", which share them" : "");
+    text_add(t, "%s; %s between workers%s\n", r->calm->device, r->calm->backend,
+             is_shared ? ", because NCCL refuses two ranks on one GPU" : "");
+}
+
 static void add_head(struct text *t, const struct rehearse_report *r)
 {
     double every_s = (double)r->every_ms / 1000;
     text_add(t, "rehearsal    %d nodes on this machine, SEED=%" PRId64 "\n", r->nodes_n, r->seed);
+    add_devices(t, r);
     text_add(
         t,
         "faults       one every %g s. A published fleet (Llama 3 405B) had one in %.0f days "
@@ -143,6 +156,10 @@ static cJSON *json_of(const struct rehearse_report *r)
     cJSON *root = cJSON_CreateObject();
     json_add_i64(root, "nodes", r->nodes_n);
     json_add_i64(root, "seed", r->seed);
+    json_add_i64(root, "gpus", r->gpus_n);
+    json_add_i64(root, "gpu_workers", r->gpu_workers_n);
+    cJSON_AddStringToObject(root, "device", r->calm->device);
+    cJSON_AddStringToObject(root, "backend", r->calm->backend);
     json_add_number(root, "duration_seconds", (double)r->duration_ms / 1000);
     json_add_number(root, "fault_every_seconds", (double)r->every_ms / 1000);
     json_add_number(root, "published_fault_every_days", published_days(r));
@@ -177,11 +194,35 @@ static cJSON *json_of(const struct rehearse_report *r)
     json_add_i64(object, "step", r->compared_step);
     cJSON_AddStringToObject(object, "calm", calm);
     cJSON_AddStringToObject(object, "faulty", faulty);
+    cJSON_AddBoolToObject(object, "judged", r->is_exact);
+    object = cJSON_AddObjectToObject(root, "losses");
+    json_add_i64(object, "compared", r->losses.compared_n);
+    json_add_number(object, "worst", r->losses.compared_n > 0 ? r->losses.worst : NAN);
+    json_add_i64(object, "worst_step", r->losses.worst_step);
     if (r->problem[0])
         cJSON_AddStringToObject(root, "problem", r->problem);
     else
         cJSON_AddNullToObject(root, "problem");
     return root;
+}
+
+static void add_comparison(struct text *t, const struct rehearse_report *r)
+{
+    if (!r->is_exact && r->losses.compared_n > 0)
+        text_add(t,
+                 "losses       of %" PRId64 " steps, within %.1e of the calm run's losses (step "
+                 "%" PRId64 ")\n",
+                 r->losses.compared_n, r->losses.worst, r->losses.worst_step);
+    if (r->is_exact && r->compared_n > 0)
+        text_add(t,
+                 "weights      %s those of the calm run, %d checkpoint%s up to step %" PRId64
+                 ": %016" PRIx64 "\n",
+                 r->is_equal ? "bit for bit" : "not", r->compared_n, r->compared_n == 1 ? "" : "s",
+                 r->compared_step, r->faulty_weights);
+    text_add(t, "result       %s\n",
+             r->problem[0] ? r->problem
+             : r->is_exact ? "all faults healed, with the same weights"
+                           : "all faults healed, with the same losses within rounding");
 }
 
 void rehearse_report_write(const struct rehearse_report *report, bool as_json, struct text *out)
@@ -215,12 +256,5 @@ void rehearse_report_write(const struct rehearse_report *report, bool as_json, s
     text_add(out, "samples      %s\n",
              report->is_whole ? "none lost: every sample exactly once"
                               : "not every sample exactly once");
-    if (report->compared_n > 0)
-        text_add(out,
-                 "weights      %s those of the calm run, %d checkpoint%s up to step %" PRId64
-                 ": %016" PRIx64 "\n",
-                 report->is_equal ? "bit for bit" : "not", report->compared_n,
-                 report->compared_n == 1 ? "" : "s", report->compared_step, report->faulty_weights);
-    text_add(out, "result       %s\n",
-             report->problem[0] ? report->problem : "all faults healed, with the same weights");
+    add_comparison(out, report);
 }

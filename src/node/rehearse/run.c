@@ -6,7 +6,8 @@
  *     generation, its first step) → recovered
  *
  * The next fault waits until the job has passed its furthest step: a worker that is lost at the
- * same step again and again ends the job (cluster/restart_budget.h). */
+ * same step again and again ends the job (cluster/restart_budget.h). It also waits until all nodes
+ * train: with ON_LOSS=shrink the loss of a node that is still outside ends no generation. */
 #include "node/rehearse/run.h"
 
 #include <math.h>
@@ -48,6 +49,11 @@ struct run {
     bool is_full;                   /* files cannot grow */
     bool is_cut;                    /* the cable of the fault's node is pulled */
     int flipped_rank, flipped_node; /* rank and node of the last flip; node -1: replaced since */
+    /* a flip that a worker makes in its GPU's memory: its number in the fault's node, the order;
+     * choice 0: none is awaited */
+    bool is_on_device; /* flips are made in memory of GPUs */
+    int ordered_worker;
+    uint64_t ordered_choice;
 };
 
 static void read_boards(struct run *r);
@@ -122,11 +128,72 @@ static bool copy_worker(struct run *r, int node, int i, struct board_worker *out
 
 static struct rehearse_replica replica_of(const struct board_worker *w)
 {
-    return (struct rehearse_replica){w->rank, w->pid, w->replica_elems, w->replica_address};
+    return (struct rehearse_replica){w->rank, w->pid, w->replica_elems, w->replica_address,
+                                     w->replica_is_on_device};
 }
 
-/* flip_bit — inverts a bit. All nodes are stopped meanwhile, so the last step that was read is the
- * last finished one. */
+/* order_flip — orders a worker of the node to invert a bit in its GPU's memory. The fault is made
+ * when the worker reports it. */
+static bool order_flip(struct run *r, const struct rehearse_fault *fault)
+{
+    struct board_worker worker;
+    struct board *board = rehearse_nodes_board(r->nodes, fault->node);
+    struct board_node about;
+    if (board == NULL)
+        return false;
+    board_node_copy(board, &about);
+    const int i = (int)(fault->choice % (uint64_t)(about.workers_n > 0 ? about.workers_n : 1));
+    if (!copy_worker(r, fault->node, i, &worker) || worker.generation != r->generation ||
+        worker.replica_elems == 0)
+        return false;
+    r->flipped_rank = worker.rank, r->flipped_node = fault->node;
+    r->ordered_worker = i, r->ordered_choice = fault->choice | 1;
+    board_flip_order(board, i, r->ordered_choice);
+    return true;
+}
+
+/* read_flip — reads whether the worker has made the flip that is awaited. If its process has ended,
+ * the flip is made later. */
+static void read_flip(struct run *r)
+{
+    char what[160];
+    struct board_flip done;
+    if (r->ordered_choice == 0)
+        return;
+    struct board *board = rehearse_nodes_board(r->nodes, r->fault.node);
+    if (board != NULL && board_flip_ordered(board, r->ordered_worker) != 0)
+        return;
+    const bool is_done = board != NULL && board_flip_copy(board, r->ordered_worker, &done) &&
+                         done.choice == r->ordered_choice && done.flip.elem >= 0;
+    r->ordered_choice = 0;
+    if (!is_done) {
+        r->fault.kind = REHEARSE_KINDS_N;
+        return;
+    }
+    r->made_ms = done.at_ms;
+    r->made_best = r->best = done.step > r->best ? done.step : r->best;
+    rehearse_flip_text(r->flipped_rank, &done.flip, what, sizeof what);
+    LOG_INFO("after step %lld %s", (long long)done.step, what);
+}
+
+/* break_collectives — makes the collectives of a worker of the node fail. */
+static bool break_collectives(struct run *r, const struct rehearse_fault *fault)
+{
+    struct board_worker worker;
+    struct board_node about;
+    struct board *board = rehearse_nodes_board(r->nodes, fault->node);
+    if (board == NULL)
+        return false;
+    board_node_copy(board, &about);
+    const int i = (int)(fault->choice % (uint64_t)(about.workers_n > 0 ? about.workers_n : 1));
+    if (!copy_worker(r, fault->node, i, &worker) || worker.generation != r->generation)
+        return false;
+    board_break(board, i, r->generation);
+    return true;
+}
+
+/* flip_bit — inverts a bit in host memory. All nodes are stopped meanwhile, so the last step that
+ * was read is the last finished one. */
 static bool flip_bit(struct run *r, const struct rehearse_fault *fault)
 {
     char what[160];
@@ -166,7 +233,10 @@ static enum status make_one(struct run *r, const struct rehearse_fault *fault, b
         rehearse_nodes_kill(r->nodes, fault->node);
         return rehearse_nodes_start(r->nodes, fault->node);
     case REHEARSE_KIND_FLIP:
-        *is_made_out = flip_bit(r, fault);
+        *is_made_out = r->is_on_device ? order_flip(r, fault) : flip_bit(r, fault);
+        return ST_OK;
+    case REHEARSE_KIND_COMM:
+        *is_made_out = break_collectives(r, fault);
         return ST_OK;
     case REHEARSE_KIND_DISK:
         /* Not shortly before the job's end: the job would fail without its last checkpoint. */
@@ -284,7 +354,7 @@ static bool is_own(const struct run *r, int node)
 /* ends_generation — returns true if there is a fault that ends the generation, or may end it. */
 static bool ends_generation(const struct run *r)
 {
-    return has_fault(r) && r->fault.kind != REHEARSE_KIND_DISK;
+    return has_fault(r) && r->fault.kind != REHEARSE_KIND_DISK && r->ordered_choice == 0;
 }
 
 static void note_detected(struct run *r, int64_t now_ms)
@@ -326,6 +396,9 @@ static void note_step(struct run *r, const struct board_worker *first, int64_t n
     if (result->first_ms == 0) {
         const struct rehearse_replica replica = replica_of(first);
         result->first_ms = now_ms, result->first_step = first->step;
+        r->is_on_device = replica.is_on_device;
+        text_copy(result->device, sizeof result->device, first->device);
+        text_copy(result->backend, sizeof result->backend, first->backend);
         rehearse_flip_refused(&replica, result->no_flip, sizeof result->no_flip);
         if (r->config->wants_flip && result->no_flip[0] != 0) {
             char text[300];
@@ -365,6 +438,7 @@ static void read_boards(struct run *r)
 {
     struct board_worker first;
     const int64_t now_ms = clock_ms();
+    read_flip(r);
     for (int node = 0; node < r->config->nodes.nodes_n; node++) {
         struct board *board = rehearse_nodes_board(r->nodes, node);
         /* Steps of a new generation that is not recorded yet do not count. */
@@ -437,6 +511,16 @@ static bool is_over(struct run *r, int64_t now_ms)
     return r->end_step > 0 && r->step > r->end_step;
 }
 
+/* all_train — returns true if the generation has finished a step, and all nodes are in it. */
+static bool all_train(struct run *r)
+{
+    struct board_worker first;
+    bool is_all = !r->is_lost && !r->is_renewed;
+    for (int node = 0; node < r->config->nodes.nodes_n && is_all; node++)
+        is_all = copy_worker(r, node, 0, &first) && first.generation == r->generation;
+    return is_all;
+}
+
 static enum status advance_run(struct run *r)
 {
     int64_t now_ms = clock_ms();
@@ -455,7 +539,8 @@ static enum status advance_run(struct run *r)
         /* Make the next fault when it is due. */
         const struct rehearse_run_config *c = r->config;
         int i = r->result->outcomes_n;
-        if (c->mix.total == 0 || i == REHEARSE_FAULTS_MAX || r->is_lost || r->best <= r->made_best)
+        if (c->mix.total == 0 || i == REHEARSE_FAULTS_MAX || r->best <= r->made_best ||
+            !all_train(r))
             return ST_OK;
         struct rehearse_fault next =
             rehearse_plan_fault(c->seed, &c->mix, c->nodes.nodes_n, c->every_ms, i);
@@ -463,7 +548,9 @@ static enum status advance_run(struct run *r)
         return age_ms >= next.at_ms && age_ms < c->duration_ms ? make_fault(r, &next) : ST_OK;
     }
     r->stop_ms = now_ms;
-    rehearse_nodes_signal_first(r->nodes, 0, SIGTERM);
+    /* With ON_LOSS=shrink any node may lead the job, and the others would leave it alone. */
+    for (int node = 0; node < r->config->nodes.nodes_n; node++)
+        rehearse_nodes_signal_first(r->nodes, node, SIGTERM);
     return ST_OK;
 }
 

@@ -31,8 +31,8 @@ struct rehearse_run_config {
 enum rehearse_named { REHEARSE_NAMED_NONE, REHEARSE_NAMED_RIGHT, REHEARSE_NAMED_WRONG };
 
 /* Times and finished steps after a fault was made. X(NAME, member of the report)
- *   detected   another node (kill, flip: any node) has ended the generation; disk: a checkpoint has
- *              failed
+ *   detected   another node (kill, flip, comm: any node) has ended the generation; disk: a
+ *              checkpoint has failed
  *   recovered  the next step is finished; disk: a checkpoint is written */
 #define REHEARSE_MEASURE_LIST(X)    \
     X(DETECT_MS, "detect_ms")       \
@@ -66,9 +66,10 @@ struct rehearse_result {
     char no_flip
         /* reason why no bit can be inverted; "": it can be, or the run has no SENTINEL_EVERY */
         [200];
-    bool is_complete;   /* the job ended by itself */
-    enum status job;    /* status of a node that ended without a request */
-    char problem[1024]; /* reason if the job ended or did not heal; "": none */
+    char device[64], backend[24]; /* rank 0's device and transport */
+    bool is_complete;             /* the job ended by itself */
+    enum status job;              /* status of a node that ended without a request */
+    char problem[1024];           /* reason if the job ended or did not heal; "": none */
 };
 
 /* rehearse_run — runs the job; blocks for the duration and until all faults have healed. If the job

@@ -16,9 +16,10 @@
 #include "net/https_server.h"
 #include "net/listener.h"
 #include "cluster/cluster.h"
-#include "dataset_share/dataset_server.h"
+#include "file_share/file_server.h"
 #include "net/https_server.h"
 #include "net/psk.h"
+#include "node/worker/file_sync.h"
 #include "node/worker/generations.h"
 #include "node/choose/config_map.h"
 #include "train/trainer/stop_request.h"
@@ -48,7 +49,7 @@ struct cluster_bridge {
     bool has_fault;    /* a worker of this node ended with ST_FAULT in the last generation */
     bool is_ready;     /* the cluster has all workers' addresses */
     bool is_ended;
-    struct dataset_server *dataset;             /* set on node 0 of several nodes; else NULL */
+    struct file_server *files;                  /* set on node 0 of several nodes; else NULL */
     uint64_t blob_revisions[FILE_LIST_KINDS_N]; /* the revisions that were read last */
     int64_t report_ms, waiting_ms;
     int64_t opened_ms;
@@ -97,12 +98,15 @@ static bool has_same_data(const struct cluster_address *one, int one_node,
                                  cap);
 }
 
-/* on_request — serves a request to node 0 for a path that is not the cluster's. */
+/* on_request — serves a request to this node for a path that is not the cluster's. */
 static void on_request(void *arg, struct https_server_request *request, const char *path,
                        const char *bytes, size_t n)
 {
     struct cluster_bridge *b = arg;
-    dataset_server_on_request(b->dataset, request, path, bytes, n);
+    if (b->files)
+        file_server_on_request(b->files, request, path, bytes, n);
+    else /* only node 0 serves files, also while another node leads the job */
+        https_server_respond(request, 404, NULL);
 }
 
 static void on_world(void *arg, const struct cluster_world *world)
@@ -303,22 +307,21 @@ static void report_reached(struct cluster_bridge *b, int64_t now_ms)
 }
 
 /* publish_file_lists — serves the file lists of node 0's first worker to the nodes that have no
- * data. */
+ * files. */
 static void publish_file_lists(struct cluster_bridge *b)
 {
     static char blob[BOARD_BLOB_MAX];
     size_t n;
-    static const enum board_blob names[FILE_LIST_KINDS_N] = {
-        [FILE_LIST_KIND_DATA] = BOARD_BLOB_DATA, [FILE_LIST_KIND_VAL_DATA] = BOARD_BLOB_VAL_DATA};
     for (int kind = 0; kind < FILE_LIST_KINDS_N; kind++) {
-        enum board_blob from = names[kind];
+        enum board_blob from = file_sync_blob((enum file_list_kind)kind);
         uint64_t revision = board_blob_revision(b->config.board, from);
         if (revision == b->blob_revisions[kind] ||
             !board_blob_copy(b->config.board, from, blob, &n))
             continue;
         b->blob_revisions[kind] = revision;
-        if (dataset_server_set(b->dataset, (enum file_list_kind)kind, blob, n) != ST_OK) {
-            LOG_WARN("no data for other nodes: %s", status_message());
+        if (file_server_set(b->files, (enum file_list_kind)kind, blob, n) != ST_OK) {
+            LOG_WARN("no %s for other nodes: %s", file_list_setting((enum file_list_kind)kind),
+                     status_message());
             status_clear();
         }
     }
@@ -344,7 +347,7 @@ void cluster_bridge_tick(struct cluster_bridge *b, int64_t now_ms)
     if (b->is_ended)
         return;
     report_first_step(b);
-    if (b->dataset)
+    if (b->files)
         publish_file_lists(b);
     if (now_ms - b->report_ms >= REPORT_MS) {
         b->report_ms = now_ms;
@@ -389,12 +392,26 @@ void cluster_bridge_leave(struct cluster_bridge *b, enum status st, const char *
         cluster_leave(b->cluster, st, message);
 }
 
+bool cluster_bridge_has_all(struct cluster_bridge *b)
+{
+    const struct cluster_node *nodes;
+    const int nodes_n = cluster_nodes(b->cluster, &nodes);
+    for (int i = 0; i < nodes_n; i++)
+        if (nodes[i].state != CLUSTER_NODE_JOINED)
+            return false;
+    return true;
+}
+
 void cluster_bridge_report_machine(struct cluster_bridge *b, const struct machine_stats *machine)
 {
     if (!b->is_ended)
         cluster_report_machine(b->cluster, machine);
 }
 
+bool cluster_bridge_leads(const struct cluster_bridge *b)
+{
+    return b->cluster && cluster_leads(b->cluster);
+}
 int cluster_bridge_running_nodes(const struct cluster_bridge *b) { return b->running_nodes; }
 bool cluster_bridge_is_running(const struct cluster_bridge *b) { return b->running != 0; }
 
@@ -467,7 +484,8 @@ void cluster_bridge_fill(void *arg, struct view *view)
                                              .heartbeat_age_seconds = node->heartbeat_age_seconds,
                                              .machine = node->machine};
             text_copy(b->nodes[i].address, sizeof b->nodes[i].address, node->address);
-            const bool is_shown = node->node_id != own && own == 0 && !node->is_outside;
+            const bool is_shown =
+                node->node_id != own && cluster_leads(b->cluster) && !node->is_outside;
             for (int k = 0; k < node->ranks_n && b->shown_peers_n < b->ranks_n && is_shown; k++)
                 fill_peer(&b->peers[b->shown_peers_n++], node, &node->ranks[k]);
         }
@@ -536,6 +554,17 @@ static enum status derive_job_key(const struct conf *conf, struct psk *out)
     return st;
 }
 
+/* has_succession — returns true if another node may lead the job when node 0 is lost. Node 0 stays
+ * needed if it moves the checkpoints to and from a bucket. */
+static bool has_succession(const struct cluster_bridge *b)
+{
+    const struct conf *conf = b->config.conf;
+    const bool has_bucket =
+        strcmp(conf_text(conf, CONF_CHECKPOINT_DIR), conf_given(conf, CONF_CHECKPOINT_DIR)) != 0;
+    return b->config.mesh != NULL && conf_min_nodes(conf) < b->nodes_n && !has_bucket &&
+           b->nodes_n <= SUCCESSION_NODES_MAX;
+}
+
 static enum status open_cluster(struct cluster_bridge *b)
 {
     const struct conf *conf = b->config.conf;
@@ -550,6 +579,7 @@ static enum status open_cluster(struct cluster_bridge *b)
                                     .nodes_n = b->nodes_n,
                                     .workers_n = b->workers_n,
                                     .min_nodes = conf_min_nodes(conf),
+                                    .has_succession = has_succession(b),
                                     .master_addr = conf_text(conf, CONF_MASTER_ADDR),
                                     .master_port = (int)conf_i64(conf, CONF_MASTER_PORT),
                                     .psk = psk,
@@ -593,10 +623,10 @@ enum status cluster_bridge_open(const struct cluster_bridge_config *config,
     b->nodes = memory_new((size_t)b->nodes_n, sizeof *b->nodes);
     b->peers = memory_new((size_t)b->ranks_n, sizeof *b->peers);
     if (b->nodes_n > 1 && node_id == 0)
-        b->dataset = dataset_server_open();
+        b->files = file_server_open();
     enum status st = open_cluster(b);
     if (st == ST_OK && b->nodes_n > 1 && node_id > 0) {
-        /* The key with which this node's workers download node 0's data. */
+        /* The key with which this node's workers download node 0's files. */
         struct psk psk;
         cluster_psk(b->cluster, &psk);
         board_blob_publish(b->config.board, BOARD_BLOB_JOB_KEY, &psk, sizeof psk);
@@ -616,8 +646,8 @@ void cluster_bridge_end(struct cluster_bridge *b)
     b->is_ended = true;
     cluster_close(b->cluster);
     b->cluster = NULL;
-    dataset_server_close(b->dataset);
-    b->dataset = NULL;
+    file_server_close(b->files);
+    b->files = NULL;
     for (int i = 0; i < b->shown_nodes_n; i++)
         b->nodes[i].heartbeat_age_seconds = NAN; /* the port is closed */
 }

@@ -70,8 +70,12 @@ struct cluster_node;
  * addresses. Pure; public for tests. */
 const char *cluster_bridge_choose_reached(const struct cluster_node *nodes, int nodes_n,
                                           bool *is_split_out);
+/* cluster_bridge_has_all — node 0: returns true if all nodes have joined. */
+bool cluster_bridge_has_all(struct cluster_bridge *bridge);
 /* cluster_bridge_is_running — returns true if a generation is in progress. */
 bool cluster_bridge_is_running(const struct cluster_bridge *bridge);
+/* cluster_bridge_leads — returns true if this node has the coordinator of the job. */
+bool cluster_bridge_leads(const struct cluster_bridge *bridge);
 /* cluster_bridge_running_nodes — returns the number of nodes in the current generation, or in the
  * last one; 0: none yet. */
 int cluster_bridge_running_nodes(const struct cluster_bridge *bridge);

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "node/bucket/uploader.h"
 #include "node/process/exit_policy.h"
 #include "train/trainer/stop_request.h"
 
@@ -24,7 +25,7 @@ static bool is_clean_stop(const struct supervisor *s, const struct workers_end *
  * them when the next worker starts. */
 static void keep_checkpoint(struct supervisor *s, const struct board_worker *first)
 {
-    if (s->node.node_id == 0 && first->rank == 0 && first->checkpoint.step >= 0)
+    if (first->rank == 0 && first->checkpoint.step >= 0)
         s->node.checkpoint = first->checkpoint;
     s->has_trained = s->has_trained || first->step >= 0;
     if (first->peer_copy.step >= 0)
@@ -84,7 +85,10 @@ static void set_resume_of_checkpoint(struct supervisor *s, char *out, size_t cap
     long long step = s->node.checkpoint.step;
     s->node.resume_step = -1;
     if (s->node.node_id != 0) {
-        text_copy(out, cap, "node 0's last checkpoint, or from the beginning");
+        text_copy(out, cap,
+                  conf_min_nodes(s->conf) < s->node.n_nodes
+                      ? "the last checkpoint of the first node that is left, or from the beginning"
+                      : "node 0's last checkpoint, or from the beginning");
     } else if (!supervisor_has_checkpoint_dir(s)) {
         s->node.resume_step = 0;
         text_copy(out, cap, "the beginning (CHECKPOINT_DIR is not set)");
@@ -116,16 +120,27 @@ const char *supervisor_recover_set_resume(struct supervisor *s, char *out, size_
 void supervisor_recover_watch(struct supervisor *s, int64_t now_ms)
 {
     struct board_worker first;
-    if (s->node.node_id != 0 || !board_worker_copy(s->board, 0, &first))
+    if (!board_worker_copy(s->board, 0, &first))
+        return;
+    if (s->recovering_ms > 0 && board_worker_has_stepped(&first) &&
+        (s->bridge ? first.generation > s->recovering_generation
+                   : first.pid != s->recovering_pid)) {
+        s->node.recovery_ms = now_ms - s->recovering_ms;
+        s->recovering_ms = 0;
+        board_node_publish(s->board, &s->node);
+    }
+    if (first.rank != 0)
         return;
     if (first.checkpoint.step >= 0 && first.checkpoint.step != s->checkpoint_step) {
         s->checkpoint_step = first.checkpoint.step;
         s->checkpoints++;
+        if (s->uploader)
+            uploader_notice(s->uploader, first.checkpoint.step);
         if (s->bridge)
             cluster_bridge_checkpoints(s->bridge, s->checkpoints);
     }
     if (s->bridge)
-        return; /* node 0's coordinator refills the budget */
+        return; /* the coordinator refills the budget */
     if (board_worker_has_stepped(&first))
         restart_budget_stepped(&s->budget, s->checkpoints, now_ms);
     if (restart_budget_refill(&s->budget, s->checkpoints, now_ms))

@@ -29,11 +29,13 @@
 #include "base/version.h"
 #include "node/check/facts.h"
 #include "node/check/output.h"
+#include "node/bucket/uploader.h"
 #include "node/command.h"
 #include "node/choose/config_map.h"
 #include "node/process/crash.h"
 #include "node/choose/device.h"
 #include "node/choose/memory_check.h"
+#include "node/choose/sources.h"
 #include "node/supervisor/linger.h"
 #include "node/process/process.h"
 #include "node/process/spawn.h"
@@ -43,6 +45,7 @@
 
 #define TICK_MS 50
 #define MACHINE_MS 1000    /* time between two readings of /proc */
+#define REFUSED_MS 3000    /* time for other nodes to join, if node 0 cannot begin */
 #define SAME_SIGNAL_MS 500 /* `timeout` and process groups deliver one signal twice */
 /* after a stop signal: a scheduler that stops all nodes signals all of them within this time */
 #define LEAVE_MS 2000
@@ -53,9 +56,26 @@
 
 void supervisor_set_phase(struct supervisor *s, enum board_phase phase)
 {
+    struct board_worker first;
     ASSERTF((unsigned)phase < BOARD_PHASE_N, "phase %d", (int)phase);
+    if (phase == BOARD_PHASE_RECOVERING && s->recovering_ms == 0) {
+        s->recovering_ms = clock_ms();
+        if (board_worker_copy(s->board, 0, &first))
+            s->recovering_generation = first.generation, s->recovering_pid = first.pid;
+    }
     s->node.phase = phase;
     board_node_publish(s->board, &s->node);
+}
+
+void supervisor_set_result(struct supervisor *s, enum status st)
+{
+    s->result = st;
+    s->node.error = (struct board_error){.code = 0};
+    if (st != ST_OK) {
+        s->node.error = (struct board_error){.code = status_exit_code(st), .node = s->node.node_id};
+        text_copy(s->node.error.message, sizeof s->node.error.message, status_message());
+    }
+    supervisor_set_phase(s, st == ST_OK ? BOARD_PHASE_DONE : BOARD_PHASE_FAILED);
 }
 
 /* supervisor_end — leaves the loop. FAIL() was called before unless st is ST_OK. */
@@ -63,12 +83,7 @@ void supervisor_end(struct supervisor *s, enum status st)
 {
     ASSERT(!s->is_over);
     s->is_over = true;
-    s->result = st;
-    if (st != ST_OK) {
-        s->node.error = (struct board_error){.code = status_exit_code(st), .node = s->node.node_id};
-        text_copy(s->node.error.message, sizeof s->node.error.message, status_message());
-    }
-    supervisor_set_phase(s, st == ST_OK ? BOARD_PHASE_DONE : BOARD_PHASE_FAILED);
+    supervisor_set_result(s, st);
     event_base_loopbreak(s->loop);
 }
 
@@ -111,8 +126,8 @@ static void stop_unready(struct supervisor *s, enum board_request request)
         FAIL(stop_request_status(request), "stopped by %s during the check",
              stop_request_signal(request));
     else
-        FAIL(stop_request_status(request), "stopped by %s while recovering; %s",
-             stop_request_signal(request),
+        FAIL(stop_request_status(request), "stopped by %s %s; %s", stop_request_signal(request),
+             s->has_started ? "while recovering" : "before the workers started",
              exit_policy_resume_hint(supervisor_has_checkpoint_dir(s), has_published ? &last : NULL,
                                      rest, sizeof rest));
     supervisor_leave(s, stop_request_status(request));
@@ -143,7 +158,7 @@ static void on_abort(void *arg, const char *why)
     workers_rearm(s->workers, clock_ms()); /* before board_abort */
     s->node.restarts = cluster_bridge_restarts(s->bridge);
     text_copy(s->node.last_failure, sizeof s->node.last_failure, why);
-    if (s->node.node_id != 0) /* on node 0 the coordinator has logged it */
+    if (!cluster_bridge_leads(s->bridge)) /* else the coordinator has logged it */
         LOG_WARN("%s", why);
     supervisor_recover_set_resume(s, from, sizeof from);
     if (!stop_request_is_stop(s->stop) && !s->is_check)
@@ -155,7 +170,7 @@ static void on_abort(void *arg, const char *why)
 
 bool supervisor_leaves_alone(const struct supervisor *s)
 {
-    return s->bridge && !s->is_check && s->node.node_id != 0 &&
+    return s->bridge && !s->is_check && !cluster_bridge_leads(s->bridge) &&
            conf_min_nodes(s->conf) < s->node.n_nodes;
 }
 
@@ -191,10 +206,54 @@ static void on_cluster_end(void *arg, enum status st)
 
 /* ---- time and signals ---- */
 
+/* refuse_start — ends the job because this node cannot begin. Node 0 first waits a moment for nodes
+ * that start at the same time: otherwise they would look for it until JOIN_TIMEOUT. */
+static void refuse_start(struct supervisor *s, enum status st)
+{
+    if (s->node.n_nodes > 1 && s->node.node_id == 0 && !cluster_bridge_has_all(s->bridge)) {
+        s->refused = st;
+        s->refused_ms = clock_ms() + REFUSED_MS;
+        status_save(&s->refused_text);
+        return;
+    }
+    supervisor_leave(s, st);
+}
+
+/* start_workers — starts the workers once the checkpoint of a bucket is here, if there is enough
+ * memory for them. */
+static void start_workers(struct supervisor *s)
+{
+    bool is_ready;
+    if (s->is_leaving || s->refused_ms != 0)
+        return;
+    enum status st = supervisor_upload_tick(s, &is_ready);
+    if (st != ST_OK && !s->has_started) {
+        refuse_start(s, st);
+        return;
+    }
+    if (st == ST_OK && !is_ready && s->node.phase != BOARD_PHASE_LOADING)
+        supervisor_set_phase(s, BOARD_PHASE_LOADING);
+    if (st == ST_OK && is_ready && !s->has_started) {
+        const bool is_known = !s->is_check && sources_are_here(s->conf); /* else: worker.c */
+        const enum status fits = is_known ? memory_check_train(s->conf) : ST_OK;
+        s->has_started = true;
+        if (fits != ST_OK) {
+            refuse_start(s, fits);
+            return;
+        }
+        st = workers_start(s->workers);
+    }
+    if (st != ST_OK)
+        supervisor_leave(s, st);
+}
+
 static void on_tick(evutil_socket_t fd, short what, void *arg)
 {
     (void)fd, (void)what;
     struct supervisor *s = arg;
+    if (s->is_over)
+        return;
+    start_workers(s);
     if (s->is_over)
         return;
     int64_t now_ms = clock_ms();
@@ -208,6 +267,11 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
         FAIL(stop_request_status(s->stop), "stopped by %s; the other nodes go on (ON_LOSS=shrink)",
              stop_request_signal(s->stop));
         supervisor_leave(s, stop_request_status(s->stop));
+    }
+    if (s->refused_ms != 0 && (now_ms >= s->refused_ms || cluster_bridge_has_all(s->bridge))) {
+        s->refused_ms = 0;
+        status_restore(&s->refused_text);
+        supervisor_leave(s, s->refused);
     }
     supervisor_recover_watch(s, now_ms);
     if (now_ms - s->counters.at_ms >= MACHINE_MS) {
@@ -263,6 +327,11 @@ static void on_stop(evutil_socket_t signal_n, short what, void *arg)
     /* other signals are notices, which may come again; a timer repeats them */
     bool is_asked = signal_n == SIGTERM || signal_n == SIGINT || signal_n == SIGHUP,
          is_late = !is_asked && (stop_request_is_stop(s->stop) || s->leave_ms != 0);
+    if (s->is_uploading) {
+        if (!is_echo)
+            supervisor_upload_signal(s, (int)signal_n, request);
+        return;
+    }
     if (s->is_over || is_late || (is_echo && (s->was_asked || !is_asked)))
         return;
     s->signalled_ms = now_ms;
@@ -289,7 +358,7 @@ static void on_stop(evutil_socket_t signal_n, short what, void *arg)
     exit_policy_signal_name(name, sizeof name, (int)signal_n);
     if (strcmp(name, stop_request_signal(request)) != 0)
         text_format(by, sizeof by, " (by %s)", name);
-    if (!s->is_check)
+    if (!s->is_check && s->has_started)
         LOG_INFO("%s%s: stopping after this step and a checkpoint; a second SIGINT or SIGTERM ends "
                  "it immediately",
                  stop_request_signal(request), by);
@@ -375,7 +444,11 @@ static void first_node(struct supervisor *s)
         .resume_step = -1,
         .lost_rank = -1,
         .checkpoint = {.step = -1, .stall_ms = NAN, .save_ms = NAN},
-        .peer_copy = {.step = -1, .ms = NAN, .bytes_per_second = NAN},
+        .peer_copy = {.step = -1, .ms = NAN, .bytes_per_second = NAN, .every = -1},
+        .recovery_ms = -1,
+        .checkpoint_every =
+            supervisor_has_checkpoint_dir(s) ? conf_i64(s->conf, CONF_CHECKPOINT_EVERY) : 0,
+        .upload = {.step = -1, .bytes_waiting = -1, .failures = -1, .dropped = -1},
     };
     text_copy(s->node.run, sizeof s->node.run, conf_text(s->conf, CONF_RUN_NAME));
     text_copy(s->node.version, sizeof s->node.version, version_text());
@@ -525,6 +598,7 @@ static enum status open_all(struct supervisor *s)
     first_node(s);
     if (s->node.run[0])
         LOG_INFO("run %s", s->node.run);
+    TRY(supervisor_upload_open(s));
     TRY(spawn_shm_fd(s->node.workers_n, &s->shm_fd));
     TRY(open_workers(s));
     TRY(open_bridge(s));
@@ -533,6 +607,7 @@ static enum status open_all(struct supervisor *s)
 
 static void close_all(struct supervisor *s)
 {
+    uploader_close(s->uploader);
     workers_close(s->workers);
     /* Let clients see how the run ended before the port closes. The workers have ended and their
      * devices are free. */
@@ -577,14 +652,7 @@ static enum status run_supervisor(const struct conf *conf, int argc, char **argv
     struct supervisor *s = &own;
     enum status st = open_all(s);
     if (st == ST_OK) {
-        /* The workers start only if there is enough memory for them. */
-        enum status fits = s->is_check ? ST_OK : memory_check_train(s->conf);
-        if (fits == ST_OK)
-            st = workers_start(s->workers);
-        else
-            supervisor_leave(s, fits);
-    }
-    if (st == ST_OK) {
+        start_workers(s);
         if (!s->is_over)
             event_base_dispatch(s->loop);
         st = s->result;
@@ -596,6 +664,7 @@ static enum status run_supervisor(const struct conf *conf, int argc, char **argv
     }
     workers_close(s->workers);
     s->workers = NULL;
+    st = supervisor_upload_finish(s, st);
     st = check_output_end(s->conf, s->board, s->is_check, st);
     s->result = st;
     close_all(s);

@@ -80,12 +80,25 @@ static bool is_stopped_while_connecting(struct generations *g)
     return g->is_stopped_connecting;
 }
 
-static bool is_aborted(void *arg)
+/* is_over — returns true if the supervisor has ended the generation, or a stop was requested. */
+static bool is_over(struct generations *g)
 {
-    struct generations *g = arg;
     int64_t generation = atomic_load_explicit(&g->generation, memory_order_relaxed);
     return generation > 0 &&
            (board_aborted(g->config->board) >= generation || is_stopped_while_connecting(g));
+}
+
+/* is_broken — returns true if `rehearse` lets this rank's collectives fail. */
+static bool is_broken(const struct generations *g)
+{
+    int64_t generation = atomic_load_explicit(&g->generation, memory_order_relaxed);
+    return generation > 0 && board_broken(g->config->board, g->config->worker_i) >= generation;
+}
+
+static bool is_aborted(void *arg)
+{
+    struct generations *g = arg;
+    return is_over(g) || is_broken(g);
 }
 
 /* limit_ms — returns the present limit of a collective. A collective may wait for another rank's
@@ -353,6 +366,8 @@ static enum status connect_ranks(struct generations *g, struct comm *comm)
     enum status st = comm_set_place(comm, &g->place);
     if (st == ST_OK)
         st = comm_end_open(comm, g->generation, g->addresses, g->bytes);
+    if (st == ST_OK && g->config->opens_host)
+        st = comm_open_host(comm);
     explicit_bzero(g->secret, sizeof g->secret);
     g->connecting_ms = 0;
     return g->is_stopped_connecting ? g->config->stopped(g->config->arg) : st;
@@ -384,12 +399,18 @@ static bool may_continue(struct generations *g, const struct comm *comm, enum st
     ASSERTF(st != ST_OK && comm != NULL && g->generation > g->after && g->connecting_ms == 0,
             "status %d in generation %lld after %lld", (int)st, (long long)g->generation,
             (long long)g->after);
-    bool is_over = is_aborted(g);
-    if (st != ST_PEER && !(is_over && status_group(st) == STATUS_GROUP_RETRY))
+    const bool has_ended = is_over(g);
+    if (st != ST_PEER && !(has_ended && status_group(st) == STATUS_GROUP_RETRY))
         return false;
     LOG_DEBUG("generation %lld ended for rank %d: %s", (long long)g->generation, g->place.rank,
               status_message());
-    text_copy(g->ready.why, sizeof g->ready.why, is_over ? "" : status_message());
+    if (is_broken(g))
+        text_format(g->ready.why, sizeof g->ready.why,
+                    "`convoy rehearse` made the collectives of rank %d fail", g->place.rank);
+    else
+        text_copy(g->ready.why, sizeof g->ready.why, status_message());
+    if (has_ended)
+        g->ready.why[0] = 0;
     status_clear();
     g->ready.closed_rank = comm_closed_rank(comm);
     g->after = g->generation;

@@ -28,6 +28,8 @@ struct generations_config {
     /* MASTER_ADDR is loopback on this node, which is node 0, and DATA_ADDR is not set: the workers
      * listen at the address at which other nodes have reached this one (board_node.reached). */
     bool needs_reached;
+    /* comm_open_host is called: host memory is sent while devices execute the comm's calls */
+    bool opens_host;
     int64_t join_timeout_ms; /* time for which a worker looks for a network address */
     /* A collective may last longer by this than the silence that this node's workers are allowed at
      * that time. */

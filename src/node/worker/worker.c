@@ -24,10 +24,12 @@
 #include "node/check/worker.h"
 #include "node/process/crash.h"
 #include "node/choose/device.h"
-#include "node/worker/dataset_sync.h"
+#include "node/worker/file_sync.h"
+#include "node/worker/source_sync.h"
 #include "node/choose/memory_check.h"
 #include "node/choose/plan_beside.h"
 #include "node/choose/plan_choice.h"
+#include "node/choose/sources.h"
 #include "node/worker/gpu_stats.h"
 #include "net/listener.h"
 #include "node/worker/generations.h"
@@ -36,6 +38,7 @@
 #include "node/choose/chat_source.h"
 #include "node/choose/tokenizer_source.h"
 #include "node/process/watchdog.h"
+#include "train/trainer/consensus.h"
 #include "train/trainer/stop_request.h"
 #include "train/trainer/trainer.h"
 #include "train/weights/weights.h"
@@ -45,7 +48,7 @@
 #define GPU_STATS_EVERY_MS 1000
 
 struct worker {
-    const struct conf *conf;
+    struct conf *conf;
     int worker_i; /* number of the worker on this node */
     struct board *board;
     struct board_node node;
@@ -57,6 +60,8 @@ struct worker {
     struct chat *chat; /* NULL: TASK is not chat */
     struct feed *feed, *val_feed;
     struct text settings, layout; /* the settings that decide losses and rounding, as JSON */
+    char arithmetic[CONSENSUS_TEXT];
+    struct text commits; /* commits of the Hugging Face hub, as JSON */
     struct trainer_config config;
     struct plan_beside beside;    /* on rank 0 */
     struct plan_beside_link link; /* on rank 0 */
@@ -127,14 +132,15 @@ static bool is_data_source(const struct worker *w)
 static enum status open_own_or_node0(struct worker *w, bool is_validation,
                                      struct feed_config *config, struct feed **out)
 {
-    const struct dataset_sync_config sync = {.conf = w->conf,
-                                             .board = w->board,
-                                             .is_validation = is_validation,
-                                             .progress = progress,
-                                             .progress_arg = w};
+    const struct file_sync_config sync = {.conf = w->conf,
+                                          .board = w->board,
+                                          .kind = is_validation ? FILE_LIST_KIND_VAL_DATA
+                                                                : FILE_LIST_KIND_DATA,
+                                          .progress = progress,
+                                          .progress_arg = w};
     struct text data = {0};
     enum status st =
-        w->node.n_nodes > 1 && w->node.node_id > 0 ? dataset_sync_fetch(&sync, &data) : ST_OK;
+        w->node.n_nodes > 1 && w->node.node_id > 0 ? file_sync_fetch(&sync, &data) : ST_OK;
     if (st == ST_OK && data.len > 0)
         config->data = data.data;
     if (st == ST_OK)
@@ -197,11 +203,19 @@ static enum status open_feed(struct worker *w, bool is_validation, struct feed *
 static enum status open_device(struct worker *w)
 {
     struct dev_info info;
+    const bool is_exact = w->config.step.shards > 0;
     assert_note("opening the device");
     TRY(device_open(w->conf, w->worker_i, device_threads(w->conf), &w->dev));
     w->config.step.store.dtype = device_dtype(w->conf, dev_is_discrete(w->dev));
-    config_map_settings(w->conf, &w->config, w->tokenizer, &w->settings);
+    if (is_exact)
+        device_arithmetic(w->conf, w->dev, w->arithmetic, sizeof w->arithmetic);
+    w->config.arithmetic = w->arithmetic;
+    config_map_settings(w->conf, &w->config, w->tokenizer,
+                        dev_is_discrete(w->dev) ? w->arithmetic : "", &w->settings);
+    if (w->settings.overflow)
+        return FAIL(ST_RETRY, "out of memory: the settings that a checkpoint records");
     w->config.settings_json = w->settings.data;
+    w->config.commits_json = w->commits.data;
     w->way.recompute.way = MODEL_RECOMPUTE_AUTO;
     dev_info(w->dev, &info);
     text_copy(w->stats.device, sizeof w->stats.device, info.name);
@@ -231,6 +245,27 @@ static enum status check_weights_tokenizer(const struct worker *w)
     return st;
 }
 
+/* find_sources — finds MODEL, ADAPTER and TOKENIZER. The supervisor has not checked the memory for
+ * a model that was not on this machine. */
+static enum status find_sources(struct worker *w)
+{
+    const struct source_sync_config config = {.conf = w->conf,
+                                              .board = w->board,
+                                              .worker_i = w->worker_i,
+                                              .progress = progress,
+                                              .progress_arg = w};
+    const bool was_here = sources_are_here(w->conf);
+    assert_note("finding MODEL");
+    const enum status st = source_sync(&config);
+    if (st != ST_OK)
+        TRY(check_stop_request(w));
+    TRY(st);
+    sources_commits(w->conf, &w->commits);
+    if (!was_here && is_logger(w))
+        TRY(memory_check_train(w->conf));
+    return check_stop_request(w);
+}
+
 static enum status open_model(struct worker *w)
 {
     struct model_dims dims;
@@ -240,7 +275,7 @@ static enum status open_model(struct worker *w)
         return FAIL(ST_BAD_SETTING,
                     "LORA=%lld trains an adapter of trained weights, and MODEL=%s has none; set "
                     "MODEL to a Hugging Face folder, a GGUF file or a checkpoint, or LORA=0",
-                    (long long)dims.adapter.r, conf_text(w->conf, CONF_MODEL));
+                    (long long)dims.adapter.r, conf_given(w->conf, CONF_MODEL));
     TRY(config_map_trainer(w->conf, &dims, has_weights, &w->config));
     config_map_board_model(&dims, &w->stats.model);
     if (w->stats.rank == 0 && conf_i64(w->conf, CONF_SAMPLE_EVERY) > 0)
@@ -504,6 +539,8 @@ static enum status run_generations(struct worker *w,
                  .shm_fd = place.locals > 1 ? BOARD_SHM_FD : -1},
         .needs_reached =
             place.nodes > 1 && place.node == 0 && !data_addr[0] && listener_is_loopback(master),
+        .opens_host = !w->node.is_check && config_map_copies_memory(w->conf) &&
+                      peer_copy_why(&w->config.step, place.nodes) == NULL,
         .join_timeout_ms = conf_i64(w->conf, CONF_JOIN_TIMEOUT),
         .extra_ms = CALL_EXTRA_MS,
         .data = w->feed ? feed_fingerprint(w->feed) : 0,
@@ -520,15 +557,16 @@ static enum status run_generations(struct worker *w,
 static enum status run_train_command(struct worker *w)
 {
     TRY(check_stop_request(w));
+    TRY(find_sources(w));
     TRY(open_model(w));
     TRY(open_device(w));
     TRY(open_feed(w, false, &w->feed));
     if (is_data_source(w))
-        dataset_sync_publish(w->board, false, w->feed);
+        file_sync_publish(w->board, false, w->feed);
     if (conf_text(w->conf, CONF_VAL_DATA)[0])
         TRY(open_feed(w, true, &w->val_feed));
     if (is_data_source(w))
-        dataset_sync_publish(w->board, true, w->val_feed);
+        file_sync_publish(w->board, true, w->val_feed);
     w->config.step.dev = w->dev;
     w->config.peer_copy_fd = config_map_copies_memory(w->conf) ? BOARD_PEER_COPY_FD : -1;
     w->config.board = w->board;
@@ -594,7 +632,7 @@ static void end_of_file(void *arg, enum status st, const char *sentence)
     publish_end(arg, st, sentence);
 }
 
-enum status worker_main(const struct conf *conf, int worker_i)
+enum status worker_main(struct conf *conf, int worker_i)
 {
     struct worker w = {.conf = conf, .worker_i = worker_i};
     TRY(board_attach(BOARD_FD, &w.board));
@@ -620,6 +658,7 @@ enum status worker_main(const struct conf *conf, int worker_i)
     gpu_stats_close(w.gpu_stats);
     dev_close(w.dev);
     text_free(&w.settings);
+    text_free(&w.commits);
     text_free(&w.layout);
     crash_on_mapped_file(NULL, NULL);
     log_tap(NULL, NULL);

@@ -297,6 +297,35 @@ static enum status check_virtual_tp(const struct checkpoint *s, const struct ckp
                 ckpt_path(ckpt), (long long)was, (long long)(is > 0 ? is : 1), (long long)was);
 }
 
+/* check_adapter — Checks that both train all weights, or both the same adapter. */
+static enum status check_adapter(const struct model_dims *was, const struct model_dims *is,
+                                 const char *path)
+{
+    const struct model_adapter *a = &was->adapter, *b = &is->adapter;
+    char text[2][MODEL_TARGETS_TEXT_MAX];
+    if (a->r > 0 && b->r == 0)
+        return FAIL(
+            ST_BAD_SETTING,
+            "checkpoint %s holds an adapter (LORA=%lld), and LORA=0 trains all weights; set "
+            "LORA=%lld to train the adapter on, or another CHECKPOINT_DIR for a run of all "
+            "weights",
+            path, (long long)a->r, (long long)a->r);
+    if (a->r == 0 && b->r > 0)
+        return FAIL(ST_BAD_SETTING,
+                    "checkpoint %s holds a whole model, and LORA=%lld trains an adapter; set "
+                    "another CHECKPOINT_DIR for the adapter (MODEL may be this checkpoint), or "
+                    "LORA=0 to train all weights on",
+                    path, (long long)b->r);
+    if (a->r != b->r || a->alpha != b->alpha || a->targets != b->targets)
+        return FAIL(ST_BAD_SETTING,
+                    "checkpoint %s holds an adapter with LORA=%lld, LORA_ALPHA=%g and "
+                    "LORA_TARGETS=%s, and this run has LORA=%lld, LORA_ALPHA=%g and "
+                    "LORA_TARGETS=%s; set the checkpoint's values, or another CHECKPOINT_DIR",
+                    path, (long long)a->r, a->alpha, model_targets_text(was, text[0]),
+                    (long long)b->r, b->alpha, model_targets_text(is, text[1]));
+    return ST_OK;
+}
+
 /* check_compatibility — Checks that the model and the optimiser's state fit. Other differences are
  * logged as warnings. */
 static enum status check_compatibility(const struct checkpoint *s, const struct ckpt *ckpt)
@@ -306,6 +335,7 @@ static enum status check_compatibility(const struct checkpoint *s, const struct 
     struct model_dims was;
     /* reports features that this version does not have */
     TRY(load_dims_parse(meta->model_json, &was));
+    TRY(check_adapter(&was, s->config.dims, ckpt_path(ckpt)));
     TRY(load_dims_json(s->config.dims, here, sizeof here));
     struct differences d = list_differences(meta->model_json, here, is_dimension);
     enum status st = d.n == 0 ? ST_OK
@@ -637,6 +667,9 @@ enum status checkpoint_save(struct checkpoint *s, const struct checkpoint_progre
     TRY(load_dims_json(&dims, meta.model_json, sizeof meta.model_json));
     bool whole = text_copy(meta.settings_json, sizeof meta.settings_json, s->config.settings_json);
     ASSERTF(whole, "settings of %zu bytes", strlen(s->config.settings_json));
+    if (s->config.commits_json != NULL &&
+        !text_copy(meta.commits_json, sizeof meta.commits_json, s->config.commits_json))
+        meta.commits_json[0] = 0; /* more names than are kept: a resumed run asks the hub again */
     text_copy(meta.version, sizeof meta.version, s->config.version);
     /* The writer reads the copy, or the step's own memory; NULL: it reads ranges. */
     const struct param_table *table = step_whole_table(s->step);

@@ -24,6 +24,7 @@ struct checkpoint_config {
     const char *dir;           /* CHECKPOINT_DIR */
     int keep;                  /* CHECKPOINT_KEEP */
     const char *settings_json; /* settings that shape the losses, as a JSON object */
+    const char *commits_json;  /* as in ckpt.h; NULL or "": none */
     const char *version;
     uint64_t seed, data_fingerprint;
     struct heartbeat heartbeat;
@@ -37,7 +38,7 @@ struct checkpoint_progress {
     int64_t step;    /* updates done */
     int64_t samples; /* number of the next sample */
     int64_t tokens;  /* tokens trained on */
-    int64_t trained; /* TASK=chat: those of them that counted in the loss */
+    int64_t trained; /* TASK=chat: tokens that counted in the loss */
     struct step_loss_scale scale;
     struct step_spikes spikes;
     int64_t outer_steps; /* LOCAL_STEPS */

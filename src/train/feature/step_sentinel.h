@@ -15,14 +15,14 @@ struct step_sentinel {
     int replicas_n; /* number of these ranks */
 };
 /* step_sentinel_compares — returns true if there is anything to compare: several replicas of whole
- * parameters in host memory, without LOCAL_STEPS. */
+ * parameters, with config.sentinel_every and without LOCAL_STEPS. */
 bool step_sentinel_compares(const struct step *step);
 /* step_sentinel — compares the replicas. Collective. */
 enum status step_sentinel(struct step *step, struct step_sentinel *out);
-/* Parameters on this rank for which a change is found and attributed to the rank: by a vote, or by
- * the next update. */
+/* Parameters in the memory of this rank's device for which a change is found and attributed to the
+ * rank: by a vote, or by the next update. */
 struct step_replica {
-    const float *parameters;
+    float *parameters;
     int64_t elems;
 };
 /* step_sentinel_replica — finds such parameters. Returns false if this rank has none. */

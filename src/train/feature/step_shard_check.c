@@ -208,6 +208,7 @@ int64_t step_shard_check_bytes(const struct step_core *s)
 static void close_check(void *self)
 {
     struct step_shard_check *k = self;
+    dev_unpin(k->s->config.dev, k->host);
     batch_free(&k->batch);
     batch_free(&k->own);
     for (int i = 0; i < STEP_SHARD_TRACES; i++)
@@ -236,6 +237,8 @@ enum status step_shard_check_add(struct step_core *s)
     step_feature_add(s, &check, k);
     if (!can_compare(s))
         return ST_OK;
+    if (dev_is_discrete(s->config.dev))
+        TRY(dev_pin(s->config.dev, STEP_SHARD_HOST_BYTES, &k->host));
     TRY(batch_init(&k->batch, step_task(s), step_shards_each(s), s->config.seq_tokens));
     TRY(step_context_batch_open(s, step_shards_each(s), &k->own));
     if (step_has_positions(&s->config))

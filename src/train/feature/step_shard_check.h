@@ -93,6 +93,8 @@ uint64_t step_shard_trace_sum(struct step_shard_trace *t);
 
 enum { STEP_SHARD_TRACE_OWN, STEP_SHARD_TRACE_CHECK, STEP_SHARD_TRACE_AGAIN, STEP_SHARD_TRACES };
 
+#define STEP_SHARD_HOST_BYTES ((size_t)4 << 20)
+
 struct step_shard_check {
     struct step_core *s;
     struct batch batch;         /* samples of one shard */
@@ -106,6 +108,7 @@ struct step_shard_check {
     struct step_shard_trace *to; /* trace of the pass in progress; NULL: the pass is not compared */
     enum step_shard_pass to_pass;
     uint64_t to_order;
+    void *host;     /* discrete device: STEP_SHARD_HOST_BYTES of pinned memory; else NULL */
     uint64_t other; /* checksum of this rank's computation of the next group's shard */
     struct step_shard_flip planned, flip; /* for the next step, for this one; passes 0: none */
     enum step_shard_found found;

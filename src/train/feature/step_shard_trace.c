@@ -66,6 +66,34 @@ static uint64_t next_order(const struct step_shard_check *k)
     return k->to_order | (uint64_t)k->to->n;
 }
 
+/* add_hash — Adds the checksum of data in the device's memory to *sum. Memory that the host cannot
+ * read is copied to it in chunks. */
+static enum status add_hash(struct step_shard_check *k, const void *data, size_t bytes,
+                            uint64_t *sum)
+{
+    struct stream *stream = k->s->stream;
+    if (!k->host)
+        *sum = XXH3_64bits_withSeed(data, bytes, *sum);
+    for (size_t at = 0, n; k->host && at < bytes; at += n) {
+        n = bytes - at < STEP_SHARD_HOST_BYTES ? bytes - at : STEP_SHARD_HOST_BYTES;
+        TRY(dev_copy(stream, k->host, (const char *)data + at, n));
+        TRY(dev_sync(stream));
+        *sum = XXH3_64bits_withSeed(k->host, n, *sum);
+    }
+    return ST_OK;
+}
+
+/* flip_bit — Inverts a bit of a word in the device's memory. */
+static enum status flip_bit(const struct step_core *s, uint32_t *at, int bit)
+{
+    uint32_t word;
+    TRY(dev_copy(s->stream, &word, at, sizeof word));
+    TRY(dev_sync(s->stream));
+    word ^= UINT32_C(1) << bit;
+    TRY(dev_copy(s->stream, at, &word, sizeof word));
+    return dev_sync(s->stream);
+}
+
 enum status step_shard_trace_give(void *self, struct tensor x, int64_t elems)
 {
     struct step_shard_check *k = self;
@@ -76,14 +104,14 @@ enum status step_shard_trace_give(void *self, struct tensor x, int64_t elems)
     /* FAULT: step_shard_flip selects this result. */
     struct step_shard_flip *f = &k->flip;
     if (f->passes & k->to_pass && f->give == k->to->gives_n + 1) {
-        uint32_t word, *at = (uint32_t *)x.data + f->elem % (int64_t)(bytes / sizeof word);
         f->passes &= ~(unsigned)k->to_pass;
-        memcpy(&word, at, sizeof word);
-        word ^= UINT32_C(1) << f->bit;
-        memcpy(at, &word, sizeof word);
+        TRY(flip_bit(k->s, (uint32_t *)x.data + f->elem % (int64_t)(bytes / sizeof(uint32_t)),
+                     f->bit));
     }
+    uint64_t sum = 0;
+    TRY(add_hash(k, x.data, bytes, &sum));
     k->to->gives_n++;
-    add_entry(k->to, next_order(k), XXH3_64bits(x.data, bytes));
+    add_entry(k->to, next_order(k), sum);
     return ST_OK;
 }
 
@@ -97,7 +125,7 @@ enum status step_shard_trace_unit(struct step_shard_check *k, const struct pass 
         const struct param *param = &s->table.param[row];
         const struct tensor grad = step_pipe_ends_grad(s, p, row);
         if (param->unit == unit && grad.data)
-            sum = XXH3_64bits_withSeed(grad.data, (size_t)param->elems * sizeof(float), sum);
+            TRY(add_hash(k, grad.data, (size_t)param->elems * sizeof(float), &sum));
     }
     add_entry(k->to, next_order(k), sum);
     return ST_OK;
@@ -131,12 +159,7 @@ enum status step_shard_trace_flip(struct step_shard_check *k, const struct pass 
         row++;
         ASSERTF(row < s->table.params_n, "element %lld of unit %d", (long long)f->elem, f->unit);
     }
-    uint32_t bits, *to = tensor_at(step_pipe_ends_grad(s, p, row), at).data;
-    TRY(dev_copy(s->stream, &bits, to, sizeof bits));
-    TRY(dev_sync(s->stream));
-    bits ^= UINT32_C(1) << f->bit;
-    TRY(dev_copy(s->stream, to, &bits, sizeof bits));
-    return dev_sync(s->stream);
+    return flip_bit(s, tensor_at(step_pipe_ends_grad(s, p, row), at).data, f->bit);
 }
 
 /* ---- axes ---- */

@@ -4,8 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/memory.h"
 #include "mesh/store/state.h"
+#include "train/feature/step_checksums.h"
 #include "train/step/feature.h"
 
 /* ---- the update ---- */
@@ -20,8 +22,6 @@ static bool is_known(const struct step_update_sums *u, int bucket)
 static void compare_sums(struct step_update_sums *u, int bucket, const uint32_t *now)
 {
     const struct step_update_kept *kept = &u->kept[bucket];
-    if (!is_known(u, bucket))
-        return;
     for (int array = 0; array < step_arrays(u->s->step) && !u->is_found; array++) {
         u->is_found = now[array] != kept->written[array];
         u->array = array;
@@ -30,17 +30,54 @@ static void compare_sums(struct step_update_sums *u, int bucket, const uint32_t 
     }
 }
 
-static void keep_written(void *self, int bucket)
+/* keep_written — Compares what a bucket's last update has read, and keeps what it has written. A
+ * device that decides on updates may have skipped it. */
+static void keep_written(struct step_update_sums *u, int bucket, const struct optim_sums *now)
+{
+    struct step_update_kept *kept = &u->kept[bucket];
+    if (!kept->is_pending)
+        return;
+    kept->is_pending = false;
+    if (now->updates == 0)
+        return;
+    if (kept->is_known && kept->writes == kept->next_writes)
+        compare_sums(u, bucket, now->read);
+    memcpy(kept->written, now->written, sizeof kept->written);
+    kept->writes = kept->next_writes;
+    kept->steps = kept->next_steps;
+    kept->is_known = true;
+}
+
+/* collect_sums — Waits until the device has made the updates whose sums are not compared yet, and
+ * compares them. */
+static enum status collect_sums(struct step_update_sums *u)
+{
+    struct step_core *s = u->s;
+    const int buckets_n = store_layout(s->store)->buckets_n;
+    const size_t bytes = (size_t)buckets_n * sizeof *s->sums.updates;
+    const struct optim_sums *now = s->sums.host;
+    if (!u->is_pending)
+        return ST_OK;
+    u->is_pending = false;
+    TRY(dev_copy(s->stream, s->sums.host, s->sums.updates, bytes));
+    TRY(dev_sync(s->stream));
+    for (int i = 0; i < buckets_n; i++)
+        keep_written(u, i, &now[i]);
+    return dev_fill(s->stream, s->sums.updates, 0, bytes);
+}
+
+/* begin_update — The sums of a bucket have room for one update. Between two steps a deferred update
+ * may run while the one before it is not compared. */
+static enum status begin_update(void *self, int bucket)
 {
     struct step_update_sums *u = self;
     struct step_update_kept *kept = &u->kept[bucket];
-    if (dev_is_discrete(u->s->config.dev))
-        return;
-    compare_sums(u, bucket, u->now.read);
-    *kept = (struct step_update_kept){.writes = store_params_writes(u->s->store),
-                                      .steps = step_steps_updated(u->s->step),
-                                      .is_known = true};
-    memcpy(kept->written, u->now.written, sizeof kept->written);
+    if (kept->is_pending)
+        TRY(collect_sums(u));
+    kept->next_writes = store_params_writes(u->s->store);
+    kept->next_steps = step_steps_updated(u->s->step);
+    kept->is_pending = u->is_pending = true;
+    return ST_OK;
 }
 
 /* ---- all ranks ---- */
@@ -63,6 +100,14 @@ static void write_change(const struct step_update_sums *u, double *out)
 static enum status fail_own(const struct step_update_sums *u)
 {
     const struct step_core *s = u->s;
+    char suspect[STEP_CHECKSUMS_SUSPECT];
+    step_checksums_suspect(s, suspect, sizeof suspect);
+    if (u->array == STEP_ARRAYS_MAX)
+        return FAIL(ST_FAULT,
+                    "frozen parameters of rank %d changed by themselves after step %lld: memory or "
+                    "a processor of %s is suspect; run `convoy check` there, and replace it if "
+                    "this comes back",
+                    own_rank(u), (long long)u->steps, suspect);
     /* The first and the last tensor with elements in the bucket that this rank updates. */
     const struct store_local_shard a = store_local_shard(s->store, u->bucket);
     const char *first = "", *last = "";
@@ -75,10 +120,9 @@ static enum status fail_own(const struct step_update_sums *u)
     }
     return FAIL(ST_FAULT,
                 "the %s of rank %d changed by themselves after the update of step %lld, within %s "
-                "to %s: memory or a processor of this "
-                "node is suspect; run `convoy check` there, and replace the node if this comes "
-                "back",
-                step_array_names[u->array], own_rank(u), (long long)u->steps, first, last);
+                "to %s: memory or a processor of %s is suspect; run `convoy check` there, and "
+                "replace it if this comes back",
+                step_array_names[u->array], own_rank(u), (long long)u->steps, first, last, suspect);
 }
 
 /* check_changed — Fails if the sums over all ranks contain a difference. */
@@ -106,56 +150,108 @@ static enum status check_changed(struct step_update_sums *u, const double *sums)
 
 /* ---- between two updates ---- */
 
-static uint32_t bits_sum(struct tensor from, int64_t first, int64_t elems)
+/* sum_bucket — Adds a bucket to its checksums as it lies in memory. With Muon the second moments
+ * outside hidden matrices are contiguous (step/update.c). */
+static enum status sum_bucket(struct step_core *s, int bucket)
 {
-    const uint32_t *bits = tensor_at(from, first).data;
-    uint32_t sum = 0;
-    for (int64_t i = 0; i < elems; i++)
-        sum += bits[i];
-    return sum;
-}
-
-/* sum_up — Sums a bucket as it lies in memory. With Muon the second moments outside hidden matrices
- * are contiguous (step/update.c). */
-static void sum_up(struct step_update_sums *u, int bucket, uint32_t now[STEP_ARRAYS_MAX])
-{
-    const struct step *step = u->s->step;
-    const struct store_local_shard a = store_local_shard(u->s->store, bucket);
+    const struct step *step = s->step;
+    const struct store_local_shard a = store_local_shard(s->store, bucket);
     const struct optim_span *span;
     const int64_t spans_n = step_update_spans(step, &a, &span);
     const struct tensor array[STEP_ARRAYS_MAX] = {a.p, a.m, a.v};
-    memset(now, 0, STEP_ARRAYS_MAX * sizeof *now);
     for (int i = 0; i < step_arrays(step); i++)
         for (int64_t at = 0, packed = 0; at < spans_n; packed += span[at++].elems) {
-            const bool is_packed = state_describe(store_state(u->s->store), i, 0).skips_hidden;
-            now[i] += bits_sum(array[i], is_packed ? packed : span[at].offset, span[at].elems);
+            const bool is_packed = state_describe(store_state(s->store), i, 0).skips_hidden;
+            const int64_t from = is_packed ? packed : span[at].offset;
+            TRY(step_checksums_add(s, bucket * STEP_ARRAYS_MAX + i, tensor_at(array[i], from),
+                                   span[at].elems, span[at].offset));
         }
+    return ST_OK;
 }
 
-static void verify_all(struct step_update_sums *u)
+/* sum_frozen — Adds the frozen parameters that this rank holds, if there are any, to checksum i. */
+static enum status sum_frozen(struct step_core *s, int i)
 {
-    for (int i = 0; i < store_layout(u->s->store)->buckets_n; i++) {
-        uint32_t now[STEP_ARRAYS_MAX];
-        if (!is_known(u, i))
-            continue;
-        sum_up(u, i, now);
-        compare_sums(u, i, now);
+    const struct store *frozen = store_frozen(s->store);
+    int64_t words = 0;
+    for (int bucket = 0; frozen && bucket < store_layout(frozen)->buckets_n; bucket++) {
+        const struct store_local_shard a = store_local_shard(frozen, bucket);
+        TRY(step_checksums_add(s, i, a.p, a.elems, words));
+        words += (a.elems * (int64_t)dtype_bytes(a.p.dtype) + 3) / 4;
     }
+    return ST_OK;
 }
 
-void step_update_sums_keep(struct step *step, int64_t steps)
+enum status step_update_sums_submit(struct step_core *s)
+{
+    const int buckets_n = store_layout(s->store)->buckets_n;
+    TRY(step_checksums_begin(s, buckets_n * STEP_ARRAYS_MAX + 1));
+    for (int i = 0; i < buckets_n; i++)
+        TRY(sum_bucket(s, i));
+    return sum_frozen(s, buckets_n * STEP_ARRAYS_MAX);
+}
+
+/* sum_all — Computes the checksums of the state. *out: as step_update_sums_submit. */
+static enum status sum_all(struct step_update_sums *u, const struct step_checksum **out)
+{
+    TRY(step_update_sums_submit(u->s));
+    return step_checksums_end(u->s, out);
+}
+
+/* take_bucket — Returns the sums of a bucket as an update computes them. */
+static void take_bucket(const struct step_checksum *sums, int bucket, uint32_t out[STEP_ARRAYS_MAX])
+{
+    for (int i = 0; i < STEP_ARRAYS_MAX; i++)
+        out[i] = (uint32_t)sums[bucket * STEP_ARRAYS_MAX + i].sum[0];
+}
+
+/* compare_frozen — Compares the frozen parameters with their checksum. */
+static void compare_frozen(struct step_update_sums *u, const struct step_checksum *now)
+{
+    if (u->is_found)
+        return;
+    u->is_found = memcmp(now, &u->frozen, sizeof *now) != 0;
+    u->array = STEP_ARRAYS_MAX;
+    u->steps = u->frozen_steps;
+    if (!u->is_found)
+        u->frozen_steps = step_steps_updated(u->s->step);
+}
+
+static enum status verify_all(struct step_update_sums *u)
+{
+    const int buckets_n = store_layout(u->s->store)->buckets_n;
+    const struct step_checksum *sums;
+    TRY(collect_sums(u));
+    TRY(sum_all(u, &sums));
+    for (int i = 0; i < buckets_n; i++) {
+        uint32_t now[STEP_ARRAYS_MAX];
+        take_bucket(sums, i, now);
+        if (is_known(u, i))
+            compare_sums(u, i, now);
+    }
+    compare_frozen(u, &sums[buckets_n * STEP_ARRAYS_MAX]);
+    return ST_OK;
+}
+
+enum status step_update_sums_keep(struct step *step, int64_t steps)
 {
     struct step_update_sums *u = step_update_sums_of(step);
-    if (!u || dev_is_discrete(u->s->config.dev))
-        return;
+    const struct step_checksum *sums;
+    if (!u)
+        return ST_OK;
+    TRY(collect_sums(u));
     step_set_steps_updated(step, steps);
+    TRY(sum_all(u, &sums));
     for (int i = 0; i < store_layout(u->s->store)->buckets_n; i++) {
         struct step_update_kept *kept = &u->kept[i];
-        sum_up(u, i, kept->written);
+        take_bucket(sums, i, kept->written);
         kept->writes = store_params_writes(u->s->store);
         kept->steps = steps;
         kept->is_known = true;
     }
+    u->frozen = sums[store_layout(u->s->store)->buckets_n * STEP_ARRAYS_MAX];
+    u->frozen_steps = steps;
+    return ST_OK;
 }
 
 enum status step_update_sums_verify(struct step *step)
@@ -166,7 +262,7 @@ enum status step_update_sums_verify(struct step *step)
     if (!u)
         return ST_OK;
     TRY(store_drain(u->s->store));
-    verify_all(u);
+    TRY(verify_all(u));
     write_change(u, sums);
     TRY(store_all_reduce_begin(u->s->store, sums, STEP_CHANGED, &ticket));
     TRY(store_wait(u->s->store, ticket));
@@ -178,7 +274,7 @@ enum status step_update_sums_verify_own(struct step *step)
     struct step_update_sums *u = step_update_sums_of(step);
     if (!u || u->agreed.ranks_n > 0)
         return ST_OK;
-    verify_all(u);
+    TRY(verify_all(u));
     if (!u->is_found)
         return ST_OK;
     u->agreed = (struct step_changed){.ranks_n = 1, .rank = own_rank(u), .steps = u->steps};
@@ -189,6 +285,7 @@ enum status step_update_sums_verify_own(struct step *step)
 
 static enum status tell_all(void *self, struct step_now *now)
 {
+    TRY(collect_sums(self));
     write_change(self, now->changed);
     return ST_OK;
 }
@@ -207,7 +304,7 @@ static void close_sums(void *self)
 static const struct step_feature update_sums = {
     .name = "update sums",
     .phase = {[STEP_PHASE_BEGIN] = tell_all, [STEP_PHASE_COUNTED] = heed_all},
-    .bucket_updated = keep_written,
+    .bucket_update = begin_update,
     .close = close_sums};
 
 struct step_update_sums *step_update_sums_of(const struct step *step)
@@ -223,13 +320,12 @@ struct step_changed step_update_sums_changed(const struct step *step)
 
 enum status step_update_sums_add(struct step_core *s)
 {
-    if (!s->config.checks_updates || s->config.is_eval)
+    if (s->config.sentinel_every == 0 || s->config.is_eval)
         return ST_OK;
     struct step_update_sums *u = memory_new(1, sizeof *u);
     u->s = s;
     u->kept = memory_new((size_t)store_layout(s->store)->buckets_n, sizeof *u->kept);
+    ASSERT(store_layout(s->store)->buckets_n <= s->table.params_n);
     step_feature_add(s, &update_sums, u);
-    if (!dev_is_discrete(s->config.dev))
-        step_want_sums(s->step, &u->now);
     return ST_OK;
 }

@@ -11,7 +11,12 @@
  *   passes. Stages queue their messages in orders of their own. After the last of these messages,
  *   and before the next call of all ranks, the sums of the norm, the queues contain only the
  *   chunks.
- * - In a pair, a ring or a longer cycle, one rank sends first (exchange_bytes). */
+ * - If the queue has nothing but copies (comm_host), all chunks begin at the first unit.
+ * - In a pair, a ring or a longer cycle, one rank sends first (exchange_bytes).
+ *
+ * A rank overwrites its older copy only when the newer ones of all ranks are complete. The sums of
+ * the norm ensure it if they follow the chunks in one queue; else the last job waits for all
+ * ranks. */
 #include "train/peer_copy/inside.h"
 
 #include <stdlib.h>
@@ -37,9 +42,9 @@ static void write_slice(struct peer_copy_memory *memory, int slot, const struct 
 }
 
 /* copy_slice — Copies a slice from this rank's memory to a slot: its own slice or kept_rank's. */
-static void copy_slice(struct peer_copy *copy, const struct step *step, int rank,
-                       const struct checkpoint_progress *progress, int slot,
-                       struct peer_copy_label *out)
+static enum status copy_slice(struct peer_copy *copy, const struct step *step, int rank,
+                              const struct checkpoint_progress *progress, int slot,
+                              struct peer_copy_label *out)
 {
     const struct state slice = step_slice(step, rank);
     *out = (struct peer_copy_label){.stamp = {.history = copy->history,
@@ -48,10 +53,13 @@ static void copy_slice(struct peer_copy *copy, const struct step *step, int rank
                                               .ranks = copy->place.ranks,
                                               .bytes = copy->slice_bytes[slot / PEER_COPY_BUFFERS],
                                               .progress = *progress}};
+    if (copy->stream)
+        return peer_copy_device_read(copy, &slice, slot);
     peer_copy_memory_write_begin(&copy->memory, slot, &out->stamp);
     write_slice(&copy->memory, slot, &slice);
     peer_copy_memory_write_end(&copy->memory, slot, &out->stamp);
     out->checksum = peer_copy_memory_checksum_of(&copy->memory, slot);
+    return ST_OK;
 }
 
 static enum status send_to_keeper(struct peer_copy *copy, void *mine, int64_t bytes)
@@ -90,18 +98,30 @@ static enum status move_chunk(void *arg)
 {
     const struct peer_copy_chunk *chunk = arg;
     struct peer_copy *copy = chunk->copy;
+    const bool is_read = copy->stream && chunk->i == 0; /* begun when the copy was */
+    if (is_read)
+        TRY(peer_copy_device_await(copy));
     const int64_t begin_ns = clock_ns();
     const int n = copy->chunks_n;
     char *mine = peer_copy_memory_data(&copy->memory, copy->own_slot),
          *theirs = peer_copy_memory_data(&copy->memory, copy->kept_slot);
     const struct part_extent to = part_extent(copy->slice_bytes[PEER_COPY_OWN], n, chunk->i),
                              from = part_extent(copy->slice_bytes[PEER_COPY_KEPT], n, chunk->i);
+    if (is_read)
+        peer_copy_device_commit(copy);
     if (chunk->i == 0)
         TRY(exchange_bytes(copy, &copy->own, sizeof copy->own, &copy->kept, sizeof copy->kept));
     TRY(exchange_bytes(copy, mine + to.first, to.elems, theirs + from.first, from.elems));
     if (chunk->i == n - 1 && copy->receives)
         accept_kept(copy);
-    atomic_fetch_add_explicit(&copy->moved_ns, clock_ns() - begin_ns, memory_order_relaxed);
+    const int64_t end_ns = clock_ns();
+    atomic_fetch_add_explicit(&copy->moved_ns, end_ns - begin_ns, memory_order_relaxed);
+    if (chunk->i < n - 1)
+        return ST_OK;
+    atomic_store_explicit(&copy->travel_ns, end_ns - copy->begin_ns, memory_order_relaxed);
+    if (peer_copy_has_own_queue(copy))
+        TRY(comm_barrier(copy->config.comm));
+    atomic_store_explicit(&copy->complete_step, copy->own.stamp.step, memory_order_relaxed);
     return ST_OK;
 }
 
@@ -120,8 +140,8 @@ bool peer_copy_exchange_travels(const struct peer_copy *copy, const struct step 
            !(step_slice_has_all(step) && peer_copy_choice_is_within(&copy->config.world));
 }
 
-void peer_copy_exchange_begin(struct peer_copy *copy, const struct step *step,
-                              const struct checkpoint_progress *progress, int chunks_n)
+enum status peer_copy_exchange_begin(struct peer_copy *copy, const struct step *step,
+                                     const struct checkpoint_progress *progress, int chunks_n)
 {
     ASSERTF(copy->begun_n == 0, "%d chunks are in progress", copy->begun_n);
     atomic_store_explicit(&copy->moved_ns, 0, memory_order_relaxed);
@@ -130,17 +150,25 @@ void peer_copy_exchange_begin(struct peer_copy *copy, const struct step *step,
     /* This rank's own slice and, if it has it, the slice that it keeps. */
     copy->own_slot = peer_copy_memory_oldest(&copy->memory, PEER_COPY_OWN);
     copy->kept_slot = peer_copy_memory_oldest(&copy->memory, PEER_COPY_KEPT);
-    copy_slice(copy, step, copy->place.rank, progress, copy->own_slot, &copy->own);
+    if (copy->stream)
+        TRY(peer_copy_device_begin(copy, step));
+    TRY(copy_slice(copy, step, copy->place.rank, progress, copy->own_slot, &copy->own));
     if (copy->receives)
         peer_copy_memory_begin(&copy->memory, copy->kept_slot);
     else if (copy->kept_rank >= 0)
-        copy_slice(copy, step, copy->kept_rank, progress, copy->kept_slot, &copy->kept);
-    int n = copy->sends || copy->receives ? chunks_n : 0;
+        TRY(copy_slice(copy, step, copy->kept_rank, progress, copy->kept_slot, &copy->kept));
+    if (copy->stream)
+        TRY(peer_copy_device_end(copy));
+    /* Without messages, a job still commits the slices that a GPU sends. */
+    const int n = copy->sends || copy->receives ? chunks_n : copy->stream != NULL;
     if (copy->chunks_n != n) {
         free(copy->chunks);
         copy->chunks = memory_new((size_t)n, sizeof *copy->chunks);
         copy->chunks_n = n;
     }
+    if (n == 0)
+        atomic_store_explicit(&copy->complete_step, progress->step, memory_order_relaxed);
+    return ST_OK;
 }
 
 enum status peer_copy_exchange_chunk(struct peer_copy *copy)

@@ -1,6 +1,7 @@
 /* peer_copy_inside — declarations for the files of peer_copy: peer_copy.c (open, the choice, when
- * copies are made), peer_copy/exchange.c (how they are made), peer_copy/restore.c (slices to the
- * ranks that need them). Other files use peer_copy.h. */
+ * copies are made), peer_copy/interval.c (how often), peer_copy/exchange.c (how they are made),
+ * peer_copy/device.c (how slices leave a GPU), peer_copy/restore.c (slices to the ranks that need
+ * them). Other files use peer_copy.h. */
 #ifndef CONVOY_TRAIN_PEER_COPY_INSIDE_H
 #define CONVOY_TRAIN_PEER_COPY_INSIDE_H
 
@@ -109,6 +110,27 @@ struct peer_copy_chunk {
     bool is_begun; /* the ticket must be waited for */
 };
 
+/* peer_copy_interval — the number of steps from one copy to the next. On a GPU it is measured: some
+ * steps with a copy each, then some without (peer_copy/interval.c). */
+struct peer_copy_interval {
+    int every;        /* 0: not chosen yet */
+    int64_t step;     /* step in progress; -1: none */
+    int64_t begin_ns; /* begin of that step */
+    int steps_n;      /* steps that have begun */
+    /* shortest step without a copy, and with one, without the waits for earlier copies; 0: none
+     * yet */
+    double least_ms[2];
+};
+/* peer_copy_interval_begin — notes that a step has begun; no effect if it has already. */
+void peer_copy_interval_begin(struct peer_copy_interval *interval, int64_t step);
+/* peer_copy_interval_skip — leaves a wait of this thread out of the step's duration. */
+void peer_copy_interval_skip(struct peer_copy_interval *interval, int64_t waited_ns);
+/* peer_copy_interval_is_due — returns true if this step's state is to be copied. copied_step: the
+ * newest copy; -1: none. */
+bool peer_copy_interval_is_due(const struct peer_copy_interval *interval, int64_t copied_step);
+/* peer_copy_interval_is_measured — returns true if the interval can be chosen now; in the same step
+ * on all ranks. */
+bool peer_copy_interval_is_measured(const struct peer_copy_interval *interval);
 struct peer_copy {
     struct peer_copy_config config;
     struct comm_place place;
@@ -122,6 +144,11 @@ struct peer_copy {
     struct peer_copy_choice choice;
     int64_t history; /* history of the copies that are made now */
     int64_t step;    /* step that is being copied, or was copied last; -1: none */
+    struct peer_copy_interval interval;
+    /* a GPU: the stream that reads slices, and the event after the last read; else NULL */
+    struct stream *stream;
+    struct dev_event *are_read;
+    bool is_pinned; /* the memory is page-locked */
     /* the exchange of that step */
     bool sends, receives; /* to keeper; from kept_rank */
     int own_slot, kept_slot;
@@ -129,9 +156,13 @@ struct peer_copy {
     struct peer_copy_chunk *chunks;
     int chunks_n, begun_n;
     int64_t begin_ns;
-    double local_ms;          /* time for the copies in this rank's memory */
-    _Atomic int64_t moved_ns; /* time for the exchange */
-    int copies_n;             /* number of copies made */
+    /* a CPU: time for the copies in this rank's memory; a GPU: time by which a copy delays a step
+     * (NAN: not measured yet) */
+    double local_ms;
+    _Atomic int64_t moved_ns;      /* time for the exchange */
+    _Atomic int64_t complete_step; /* step of the newest copy that has arrived; -1: none */
+    _Atomic int64_t travel_ns;     /* time from the begin of the last complete copy to its end */
+    int copies_n;                  /* number of copies made */
 };
 
 static inline struct tensor peer_copy_bytes_at(void *data)
@@ -150,17 +181,49 @@ static inline void peer_copy_beat(const struct peer_copy *copy)
 enum status peer_copy_restore_accept(struct peer_copy *copy, int slot,
                                      const struct peer_copy_label *label, int rank);
 
+/* ---- slices in the memory of a GPU (peer_copy/device.c) ----
+ *
+ * The step's thread calls all functions but peer_copy_device_await and _commit, which the first job
+ * of a copy calls. */
+
+/* peer_copy_device_open — opens the stream, and page-locks the memory of copies. */
+enum status peer_copy_device_open(struct peer_copy *copy);
+/* peer_copy_device_close — waits for reads in progress; may be called twice. Call it before the
+ * memory is closed. */
+void peer_copy_device_close(struct peer_copy *copy);
+/* peer_copy_device_begin — orders reads after all work that was submitted to the step's stream so
+ * far. */
+enum status peer_copy_device_begin(struct peer_copy *copy, const struct step *step);
+/* peer_copy_device_read — begins to read a slice to a slot. */
+enum status peer_copy_device_read(struct peer_copy *copy, const struct state *slice, int slot);
+/* peer_copy_device_end — marks the end of the reads. */
+enum status peer_copy_device_end(struct peer_copy *copy);
+/* peer_copy_device_await — waits for the reads. Fails if the step's comm has failed: the state that
+ * was read may be wrong then. */
+enum status peer_copy_device_await(struct peer_copy *copy);
+/* peer_copy_device_commit — commits the slots that were read. */
+void peer_copy_device_commit(struct peer_copy *copy);
+/* peer_copy_device_wait — lets work submitted to the step's stream from now on start after the
+ * reads. The host does not wait. */
+enum status peer_copy_device_wait(struct peer_copy *copy, const struct step *step);
+
 /* ---- one copy (peer_copy/exchange.c) ---- */
 
 /* peer_copy_exchange_begin — begins a copy of the state with this progress, after
- * peer_copy_exchange_finish: copies the slices that this rank has in its own memory. Other slices
- * follow in chunks_n chunks; the number is the same at both ends. */
-void peer_copy_exchange_begin(struct peer_copy *copy, const struct step *step,
-                              const struct checkpoint_progress *progress, int chunks_n);
+ * peer_copy_exchange_finish: copies the slices that this rank has in its own memory; from a GPU's
+ * memory, begins to read them. Other slices follow in chunks_n chunks; the number is the same at
+ * both ends. */
+enum status peer_copy_exchange_begin(struct peer_copy *copy, const struct step *step,
+                                     const struct checkpoint_progress *progress, int chunks_n);
 /* peer_copy_exchange_chunk — queues the next chunk, if there is one. */
 enum status peer_copy_exchange_chunk(struct peer_copy *copy);
 /* peer_copy_exchange_finish — waits for the chunks that were begun; returns the first failure. */
 enum status peer_copy_exchange_finish(struct peer_copy *copy);
+/* peer_copy_has_own_queue — returns true if no other calls share the queue of copies. */
+static inline bool peer_copy_has_own_queue(const struct peer_copy *copy)
+{
+    return copy->config.step_comm && copy->config.comm != copy->config.step_comm;
+}
 /* peer_copy_exchange_travels — returns true if slices of any rank are sent; the same on all ranks.
  * Else each rank copies the slice that it keeps from its own memory, which has the same state. */
 bool peer_copy_exchange_travels(const struct peer_copy *copy, const struct step *step);

@@ -1,5 +1,6 @@
 /* peer_copy — see peer_copy.h. peer_copy/memory.c has the memory, peer_copy/choice.c the choice of
- * a state, peer_copy/restore.c its use, peer_copy/exchange.c the copies. */
+ * a state, peer_copy/restore.c its use, peer_copy/exchange.c the copies, peer_copy/device.c reads
+ * from a GPU, peer_copy/interval.c how often. */
 #include "train/peer_copy/inside.h"
 
 #include <math.h>
@@ -34,19 +35,20 @@ enum status peer_copy_world(const struct step_config *config, const struct comm_
 
 /* If the number of ranks may change, so does a worker's slice: its slots have room for any. */
 enum status peer_copy_sizes(const struct step_config *config, const struct comm_place *place,
-                            int ranks_min, int ranks_max, struct peer_copy_sizes *out)
+                            int ranks_min, int ranks_max, bool is_discrete,
+                            struct peer_copy_sizes *out)
 {
     struct peer_copy_world world;
     int64_t most = 0;
     TRY(peer_copy_world(config, place, &world));
     if (ranks_min > 0 && ranks_min < ranks_max)
-        TRY(step_slice_elems_most(config, ranks_min, &most));
+        TRY(step_slice_elems_most(config, ranks_min, is_discrete, &most));
     const int rank[] = {[PEER_COPY_OWN] = place->rank,
                         [PEER_COPY_KEPT] = peer_copy_choice_kept_rank(&world, place->rank)};
     for (int i = 0; i < PEER_COPY_KINDS; i++) {
         int64_t elems = 0;
         if (rank[i] >= 0)
-            TRY(step_slice_elems_of(config, place->ranks, rank[i], &elems));
+            TRY(step_slice_elems_of(config, place->ranks, rank[i], is_discrete, &elems));
         out->slice_elems[i] = elems;
         out->slot_elems[i] = most > 0 ? most : elems;
     }
@@ -60,11 +62,11 @@ static void bytes_of(const int64_t elems[PEER_COPY_KINDS], int64_t out[PEER_COPY
 }
 
 enum status peer_copy_bytes(const struct step_config *config, const struct comm_place *place,
-                            int ranks_min, int ranks_max, int64_t *out)
+                            int ranks_min, int ranks_max, bool is_discrete, int64_t *out)
 {
     struct peer_copy_sizes sizes;
     int64_t slot_bytes[PEER_COPY_KINDS];
-    TRY(peer_copy_sizes(config, place, ranks_min, ranks_max, &sizes));
+    TRY(peer_copy_sizes(config, place, ranks_min, ranks_max, is_discrete, &sizes));
     bytes_of(sizes.slot_elems, slot_bytes);
     *out = peer_copy_memory_bytes(slot_bytes);
     return ST_OK;
@@ -86,8 +88,12 @@ static void open_memory(struct peer_copy *copy)
                                              .heartbeat_arg = c->heartbeat_arg};
     bytes_of(c->sizes.slot_elems, config.slot_bytes);
     enum status st = peer_copy_memory_open(&config, &copy->memory);
+    if (st == ST_OK && dev_is_discrete(c->dev))
+        st = peer_copy_device_open(copy);
     if (st == ST_OK)
         return;
+    peer_copy_device_close(copy);
+    peer_copy_memory_close(&copy->memory);
     LOG_WARN("no copies of the state in peers' memory: %s; a loss costs the steps since the last "
              "checkpoint",
              status_message());
@@ -117,6 +123,13 @@ enum status peer_copy_open(const struct peer_copy_config *config, struct peer_co
     copy->keeper = peer_copy_choice_keeper(&config->world, place->rank);
     copy->kept_rank = peer_copy_choice_kept_rank(&config->world, place->rank);
     copy->step = -1;
+    const bool is_measured = config->every == 0 && dev_is_discrete(config->dev);
+    copy->interval = (struct peer_copy_interval){.every = is_measured         ? 0
+                                                          : config->every > 0 ? config->every
+                                                                              : 1,
+                                                 .step = -1};
+    copy->local_ms = NAN;
+    atomic_init(&copy->complete_step, -1);
     copy->chosen = memory_new((size_t)config->ranks_max, sizeof *copy->chosen);
     const size_t ranks = (size_t)place->ranks;
     copy->offers = aligned_alloc(_Alignof(struct peer_copy_offer), ranks * sizeof *copy->offers);
@@ -138,6 +151,7 @@ enum status peer_copy_open(const struct peer_copy_config *config, struct peer_co
         LOG_WARN("no copies of the state in peers' memory: rank %d has no room for them; its log "
                  "has the numbers",
                  without);
+    peer_copy_device_close(copy);
     if (without >= 0)
         peer_copy_memory_release(&copy->memory, config->fd);
     peer_copy_close(copy);
@@ -170,6 +184,7 @@ void peer_copy_close(struct peer_copy *copy)
     if (!copy)
         return;
     (void)peer_copy_exchange_finish(copy); /* after a failure, too: then no job uses the memory */
+    peer_copy_device_close(copy);
     peer_copy_memory_close(&copy->memory);
     free(copy->offers);
     free(copy->chosen);
@@ -325,20 +340,68 @@ static void log_cost(struct peer_copy *copy, double step_ms)
         all_ms > COSTLY_SHARE * step_ms ? "; if that makes steps too long, set PEER_COPIES=0" : "");
 }
 
+/* choose_interval — Chooses the interval from the longest times that any rank has measured, so that
+ * it is the same on all of them. */
+static enum status choose_interval(struct peer_copy *copy)
+{
+    char bytes[32], often[48] = "after each step";
+    struct peer_copy_interval *interval = &copy->interval;
+    const int64_t travel_ns = atomic_load_explicit(&copy->travel_ns, memory_order_relaxed);
+    double own[PART_ALIGN] = {interval->least_ms[0], interval->least_ms[1],
+                              (double)travel_ns / 1e6};
+    const int64_t elems = copy->place.ranks * (int64_t)PART_ALIGN;
+    double *all = memory_new((size_t)elems, sizeof *all), most[3] = {0};
+    enum status st = comm_all_gather(copy->config.comm, (struct tensor){all, DTYPE_F64},
+                                     (struct tensor){own, DTYPE_F64}, elems);
+    for (int64_t i = 0; i < elems; i++)
+        if (i % PART_ALIGN < 3)
+            most[i % PART_ALIGN] = fmax(most[i % PART_ALIGN], all[i]);
+    free(all);
+    TRY(st);
+    const double without_ms = most[0], with_ms = most[1];
+    interval->every = peer_copy_interval_of(without_ms, with_ms, most[2]);
+    copy->local_ms = fmax(with_ms - without_ms, 0);
+    if (interval->every > 1)
+        text_format(often, sizeof often, "every %d steps", interval->every);
+    if (copy->config.logs_cost && copy->place.rank == 0)
+        LOG_INFO("copies in peers' memory: the state %s, every part on two nodes; a copy of %s of "
+                 "this rank delays a step of %.1f ms by %.1f ms",
+                 often,
+                 text_format_bytes(bytes, sizeof bytes,
+                                   (double)(copy->slice_bytes[PEER_COPY_OWN] +
+                                            copy->slice_bytes[PEER_COPY_KEPT])),
+                 without_ms, copy->local_ms);
+    return ST_OK;
+}
+
 /* begin_copy — Begins a copy. chunks_n: number of chunks in which slices are sent; the same at both
  * ends of each. */
 static enum status begin_copy(struct peer_copy *copy, const struct step *step,
                               const struct checkpoint_progress *progress, int chunks_n)
 {
+    const int64_t wait_ns = clock_ns();
     TRY(peer_copy_exchange_finish(copy));
     const int64_t now_ns = clock_ns();
-    if (copy->step >= 0)
+    peer_copy_interval_skip(&copy->interval, now_ns - wait_ns);
+    if (copy->step >= 0 && !copy->stream)
         log_cost(copy, (double)(now_ns - copy->begin_ns) / 1e6);
     copy->begin_ns = now_ns;
-    peer_copy_exchange_begin(copy, step, progress, chunks_n);
-    copy->local_ms = (double)(clock_ns() - copy->begin_ns) / 1e6;
+    TRY(peer_copy_exchange_begin(copy, step, progress, chunks_n));
+    if (!copy->stream)
+        copy->local_ms = (double)(clock_ns() - copy->begin_ns) / 1e6;
     copy->step = progress->step;
     peer_copy_beat(copy);
+    return ST_OK;
+}
+
+/* begin_whole — Begins a copy, and queues all its chunks. The same number of chunks on all stages,
+ * whatever units they have. */
+static enum status begin_whole(struct peer_copy *copy, const struct step *step,
+                               const struct checkpoint_progress *progress)
+{
+    TRY(begin_copy(copy, step, progress, step_whole_table(step)->units_n));
+    for (int i = 0; i < copy->chunks_n; i++)
+        TRY(peer_copy_exchange_chunk(copy));
     return ST_OK;
 }
 
@@ -346,31 +409,37 @@ enum status peer_copy_unit_done(struct peer_copy *copy, struct step *step,
                                 const struct checkpoint_progress *progress, int unit)
 {
     const int units_n = step_own_table(step)->units_n;
-    if (is_apart(copy)) {
-        /* The same number of chunks on all stages, whatever units they have. */
-        if (unit > 0 || progress->step == copy->step)
-            return ST_OK;
-        TRY(begin_copy(copy, step, progress, step_whole_table(step)->units_n));
-        for (int i = 0; i < copy->chunks_n; i++)
-            TRY(peer_copy_exchange_chunk(copy));
-        return ST_OK;
-    }
-    if (unit == units_n - 1 && progress->step != copy->step)
+    const bool has_own_queue = peer_copy_has_own_queue(copy),
+               is_whole = has_own_queue || is_apart(copy);
+    peer_copy_interval_begin(&copy->interval, progress->step);
+    const bool is_due = peer_copy_interval_is_due(&copy->interval, copy->step);
+    if (is_whole && is_due && (has_own_queue || unit == 0))
+        TRY(begin_whole(copy, step, progress));
+    if (!is_whole && is_due && unit == units_n - 1)
         TRY(begin_copy(copy, step, progress, units_n));
-    return peer_copy_exchange_chunk(copy);
+    if (!is_whole)
+        TRY(peer_copy_exchange_chunk(copy));
+    if (unit > 0)
+        return ST_OK;
+    if (copy->stream)
+        TRY(peer_copy_device_wait(copy, step));
+    return peer_copy_interval_is_measured(&copy->interval) ? choose_interval(copy) : ST_OK;
 }
 
 void peer_copy_stats(const struct peer_copy *copy, struct peer_copy_stats *out)
 {
-    *out = (struct peer_copy_stats){.step = -1, .ms = NAN, .bytes_per_second = NAN};
+    *out = (struct peer_copy_stats){.step = -1, .ms = NAN, .bytes_per_second = NAN, .every = -1};
     if (!copy)
         return;
-    out->step = copy->step;
+    out->step = atomic_load_explicit(&copy->complete_step, memory_order_relaxed);
     out->bytes = copy->slice_bytes[PEER_COPY_OWN] + copy->slice_bytes[PEER_COPY_KEPT];
-    if (copy->step < 0)
+    out->every = copy->interval.every;
+    out->memory_bytes = copy->memory.bytes;
+    if (out->step < 0)
         return;
     const double moved_ms =
         (double)atomic_load_explicit(&copy->moved_ns, memory_order_relaxed) / 1e6;
     out->ms = copy->local_ms;
-    out->bytes_per_second = (double)out->bytes / ((copy->local_ms + moved_ms) / 1000);
+    out->bytes_per_second =
+        (double)out->bytes / (((copy->stream ? 0 : copy->local_ms) + moved_ms) / 1000);
 }

@@ -1,8 +1,8 @@
-/* peer_copy — copies of the state in the memory of peers (PEER_COPIES): after each step each rank's
- * slice (mesh/store/state.h) is kept by itself and by a rank of another node. After a loss the job
- * continues from them, without a disk; at most one finished step is repeated. The number of ranks
- * along the data axis may be smaller or larger than when the copies were made: then each slice is
- * sent from its keeper to all ranks.
+/* peer_copy — copies of the state in the memory of peers (PEER_COPIES): after each step, or on GPUs
+ * after every n-th, each rank's slice (mesh/store/state.h) is kept by itself and by a rank of
+ * another node. After a loss the job continues from them, without a disk; at most the finished
+ * steps since the last copy are repeated. The number of ranks along the data axis may be smaller or
+ * larger than when the copies were made: then each slice is sent from its keeper to all ranks.
  *
  * Order of life: open, find; then if a state was found restore, once there is a step; unit_done in
  * each step; close. All but clear, suspect, close and stats are collective. Decision 058 explains
@@ -34,16 +34,23 @@ struct peer_copy_sizes {
 enum status peer_copy_world(const struct step_config *config, const struct comm_place *place,
                             struct peer_copy_world *out);
 /* peer_copy_sizes — computes the sizes of the slices of the rank at a place, if there may be
- * ranks_min to ranks_max ranks. */
+ * ranks_min to ranks_max ranks, on GPUs (is_discrete) or CPUs. */
 enum status peer_copy_sizes(const struct step_config *config, const struct comm_place *place,
-                            int ranks_min, int ranks_max, struct peer_copy_sizes *out);
-/* peer_copy_bytes — computes the memory that this rank needs for them. */
+                            int ranks_min, int ranks_max, bool is_discrete,
+                            struct peer_copy_sizes *out);
+/* peer_copy_bytes — computes the host memory that this rank needs for them. */
 enum status peer_copy_bytes(const struct step_config *config, const struct comm_place *place,
-                            int ranks_min, int ranks_max, int64_t *out);
+                            int ranks_min, int ranks_max, bool is_discrete, int64_t *out);
 
 struct peer_copy_config {
-    struct comm *comm; /* comm of all ranks; borrowed */
-    int fd;            /* a memfd that outlives this process; borrowed */
+    struct comm *comm; /* comm of all ranks that sends the copies; borrowed */
+    /* the step's comm of all ranks; another one than `comm` if copies have a queue of their own */
+    struct comm *step_comm;
+    struct dev *dev; /* device of the step */
+    /* steps from one copy to the next; 0: a CPU copies each step, and for a GPU the interval is
+     * measured */
+    int every;
+    int fd; /* a memfd that outlives this process; borrowed */
     struct peer_copy_world world;
     struct peer_copy_sizes sizes;
     int ranks_max; /* largest number of ranks */
@@ -79,17 +86,26 @@ enum status peer_copy_find(struct peer_copy *copy, bool *found_out,
 enum status peer_copy_restore(struct peer_copy *copy, struct step *step);
 /* peer_copy_unit_done — implements the hook of that name (train/step/feature.h): begins the copy of
  * the state with this progress at the last unit, and continues it at each other unit. If slices are
- * sent from stage to stage, all of it is done at unit 0. Does nothing if this state is copied
- * already. */
+ * sent from stage to stage, all of it is done at unit 0; if copies have a queue of their own, all
+ * of it begins at the first unit. On a GPU the step's stream waits at unit 0 until the slices have
+ * left its memory. Does nothing if this state is copied already, or need not be. */
 enum status peer_copy_unit_done(struct peer_copy *copy, struct step *step,
                                 const struct checkpoint_progress *progress, int unit);
+
+/* peer_copy_interval_of — returns the least interval for which copies make steps at most 2 %
+ * longer, and a copy has arrived when the next one begins. without_ms, with_ms: duration of a step
+ * without a copy, and with one; travel_ms: time from a copy's begin to its end. Pure. */
+int peer_copy_interval_of(double without_ms, double with_ms, double travel_ms);
 
 struct peer_copy_stats {
     /* step of the newest complete copy of this rank's own slice; -1: none */
     int64_t step;
-    int64_t bytes;           /* size of the copies that this rank writes in a step */
-    double ms;               /* time that training waited for the last copy; NAN: none yet */
+    int64_t bytes; /* size of the copies that this rank writes in a step */
+    /* time by which a copy delays a step; NAN: not measured yet */
+    double ms;
     double bytes_per_second; /* NAN: none yet */
+    int64_t every;           /* steps from one copy to the next; 0: being measured; -1: no copies */
+    int64_t memory_bytes;    /* host memory of this rank for them */
 };
 /* peer_copy_stats — returns the numbers of the copies. copy NULL: all are unknown. */
 void peer_copy_stats(const struct peer_copy *copy, struct peer_copy_stats *out);

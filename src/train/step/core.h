@@ -47,17 +47,19 @@ struct step_core {
     struct mesh_comm mesh;
     /* this rank counts for the ranks that have the same samples */
     bool counts_targets, counts_losses;
-    int64_t samples;    /* samples of a step on this rank */
+    int64_t samples; /* the most samples of a step on this rank */
+    /* micro-batches of a step before each data rank's; NULL: equal numbers, or virtual shards */
+    const int *deal;
     int64_t own_tokens; /* tokens of a sample that this rank computes */
     /* shard that this rank computes; config.dims: the whole model */
     struct model_dims dims;
     const struct model_ops *model;
-    /* the parameters of dims that are trained: the adapter's, if there is one, else the model's */
+    /* trained parameters of dims: of the adapter if there is one, else of the model */
     struct param_table table;
     struct step_pipe *pipe;   /* NULL: one stage (step/pipe.h) */
-    struct param_table whole; /* those of config.dims, if dims are only a shard */
+    struct param_table whole; /* the same of config.dims, if dims are only a shard */
     bool has_whole;
-    /* with an adapter the parameters of the model, which are frozen: of dims, of config.dims */
+    /* frozen parameters of the model, if there is an adapter: of dims, of config.dims */
     struct {
         struct param_table table, whole;
         struct state state;
@@ -67,6 +69,14 @@ struct step_core {
     struct tensor_axis tensor, context;
     const struct model_axis *tensor_axis, *context_axis; /* for struct pass */
     struct tensor partial; /* gradients of one unit that the tensor axis adds up */
+    /* With config.sentinel_every: sums of bits. Memory of the device, and a pinned copy of either
+     * array. */
+    struct {
+        struct optim_sums *updates; /* sums of each bucket's updates; NULL: without */
+        uint64_t *checksums;        /* feature/step_checksums.h */
+        int checksums_n;            /* checksums in use */
+        void *host;
+    } sums;
     struct stream *stream;
     struct store *store;
     struct state state;  /* state of the whole model, on all ranks */
@@ -81,6 +91,12 @@ struct comm *step_world(const struct step_core *s);
 enum feed_task step_task(const struct step_core *s);
 /* step_sample_losses — returns the number of losses of a sample. */
 int64_t step_sample_losses(const struct step_core *s);
+/* step_checksums_n — returns the number of checksums for which there is room: of each array of each
+ * tensor, and of the frozen parameters. */
+static inline int step_checksums_n(const struct step_core *s)
+{
+    return STEP_ARRAYS_MAX * s->table.params_n + 1;
+}
 /* step_heartbeat — calls config.heartbeat, if it is set. */
 void step_heartbeat(const struct step_core *s);
 
@@ -109,9 +125,9 @@ int step_mesh_store_ranks(const struct step_core *s);
 enum status step_mesh_place(struct step_core *s, int rank, int ranks);
 /* step_mesh_describe — computes the dims, tables, samples and counts of this rank. */
 enum status step_mesh_describe(struct step_core *s, bool is_discrete);
-/* step_mesh_rank_table — describes the step_own_table of rank `rank` in a job of `ranks`, without a
- * step. The caller frees it. */
-enum status step_mesh_rank_table(const struct step_config *c, int ranks, int rank,
+/* step_mesh_rank_table — describes the step_own_table of rank `rank` in a job of `ranks`, on GPUs
+ * (is_discrete) or CPUs, without a step. The caller frees it. */
+enum status step_mesh_rank_table(const struct step_config *c, int ranks, int rank, bool is_discrete,
                                  struct param_table *out);
 /* step_mesh_forget — frees the tables of step_mesh_describe. */
 void step_mesh_forget(struct step_core *s);
@@ -124,11 +140,16 @@ enum status step_mesh_open_axes(struct step_core *s);
 /* step_mesh_exact — returns the store's place for EXACT=layout. Call it after step_mesh_describe,
  * with config.shards > 0 only. */
 struct store_exact_place step_mesh_exact(const struct step_core *s);
-/* step_mesh_samples — returns this rank's number of samples in a step of `all` samples. */
-int64_t step_mesh_samples(const struct step_core *s, int64_t all);
-/* step_mesh_sample_first — returns the index in the step of this rank's first sample, if it has
- * n. */
-int64_t step_mesh_sample_first(const struct step_core *s, int64_t n);
+/* step_mesh_samples — returns the number of samples of a data rank in a step of `all` samples. */
+int64_t step_mesh_samples(const struct step_core *s, int data_rank, int64_t all);
+/* step_mesh_samples_most — returns the largest of these numbers of all data ranks. */
+int64_t step_mesh_samples_most(const struct step_core *s, int64_t all);
+/* step_mesh_sample_first — returns the index in the step of this rank's first sample. */
+int64_t step_mesh_sample_first(const struct step_core *s, int64_t all);
+/* step_mesh_idle_passes — if this rank has fewer micro-batches than another, requests parameters
+ * as often as the missing passes would, and computes nothing. With SHARD=full each pass all-gathers
+ * parameters, which needs all ranks. */
+enum status step_mesh_idle_passes(struct step_core *s, int64_t all);
 /* step_mesh_partial_elems — returns the elements of s->partial. */
 int64_t step_mesh_partial_elems(const struct step_core *s);
 /* step_mesh_sum_partial — adds up over the tensor axis the gradients of a unit that are partial on

@@ -236,10 +236,14 @@ static enum status run_chunks(struct dry *d, bool accumulate, double times)
 static enum status walk_model(struct dry *d)
 {
     const struct step *s = &d->s;
-    const int64_t losses_n = s->core.config.batch_samples * step_sample_losses(&s->core);
+    const struct step_config *c = &s->core.config;
+    const int64_t losses_n = c->batch_samples * step_sample_losses(&s->core);
+    /* A virtual shard begins with a gradient of its own. */
+    const int64_t each = c->shards > 0 ? step_shards_each(&s->core) / c->batch_samples : d->passes,
+                  begins_n = d->passes > each ? d->passes / each : 1;
     d->is_in_pass = true;
     for (int accumulate = 0; accumulate < 2; accumulate++) {
-        double times = accumulate ? (double)(d->passes - 1) : 1;
+        double times = (double)(accumulate ? d->passes - begins_n : begins_n);
         if (times == 0)
             continue;
         TRY(run_chunks(d, accumulate, times));
@@ -283,7 +287,7 @@ static enum status walk_passes(struct dry *d)
         bool is_last = i == walked - 1;
         d->times = i == 1 && walked == 3 ? (double)(d->passes - 2) : 1;
         if (is_last)
-            TRY(store_grad_sync_begin(d->s.core.store, NULL, 0));
+            TRY(store_grad_sync_begin(d->s.core.store, NULL, 0, false));
         TRY(store_forward(d, is_last));
         struct step *s = &d->s;
         for (int unit = (int)s->core.dims.layers; unit >= 1; unit--) {
@@ -385,7 +389,7 @@ static double times_of(const struct dry *d, const struct pipe_plan_action *a)
 static enum status walk_stage(struct dry *d)
 {
     const struct pipe_plan *plan = &d->s.core.pipe->plan;
-    TRY(store_grad_sync_begin(d->s.core.store, NULL, 0));
+    TRY(store_grad_sync_begin(d->s.core.store, NULL, 0, false));
     for (int i = 0; i < plan->actions_n; i++) {
         const struct pipe_plan_action *a = &plan->action[i];
         d->times = times_of(d, a);
@@ -401,6 +405,39 @@ static enum status walk_stage(struct dry *d)
 
 /* ---- the walk through the store: the ends of a step ---- */
 
+/* add_shards — Adds up the gradients of a rank's virtual shards, unit by unit, as step_shards.c
+ * does. */
+static enum status add_shards(struct dry *d)
+{
+    const struct step *s = &d->s;
+    const struct tensor grads = dev_dry_tensor(DTYPE_F32);
+    const int adds = store_dry_adds(s->core.store);
+    d->times = adds;
+    for (int unit = 0; unit < s->core.table.units_n && adds > 0; unit++) {
+        int64_t first, n;
+        param_unit_span(&s->core.table, unit, &first, &n);
+        const struct combine add = {
+            .out = grads, .in = grads, .own = grads, .elems = n, .stride = n, .sources_n = 2};
+        if (n > 0)
+            TRY(dev_op(s->core.config.dev)->combine(s->core.stream, &add));
+    }
+    d->times = 1;
+    return ST_OK;
+}
+
+/* end_on_host — Ends a step as step/end.c does on the host. */
+static enum status end_on_host(struct step *s)
+{
+    const struct step_config *c = &s->core.config;
+    const int losses_n = c->shards > 0 ? c->shards * step_mesh_context_ranks(&s->core) : 1;
+    double norm_sq, *extra = memory_new((size_t)losses_n + STEP_VOTES, sizeof *extra);
+    enum status st = store_grad_norm_begin(s->core.store);
+    if (st == ST_OK)
+        st = store_grad_norm_end(s->core.store, &norm_sq, extra, losses_n + STEP_VOTES);
+    free(extra);
+    return st;
+}
+
 /* walk_store — Walks through two steps and reports only the second: the first one begins without
  * the work that a step defers to the next. */
 static enum status walk_store(struct dry *d, const struct step_place *place)
@@ -415,6 +452,7 @@ static enum status walk_store(struct dry *d, const struct step_place *place)
         d->is_beside = false;
         TRY(st);
         TRY(s->core.pipe ? walk_stage(d) : walk_passes(d));
+        TRY(add_shards(d));
         if (s->async.is_on) {
             /* As step/end.c does on the device. */
             int64_t all = step_async_plan(s, place) / (int64_t)sizeof(float);
@@ -428,13 +466,21 @@ static enum status walk_store(struct dry *d, const struct step_place *place)
             TRY(store_grad_norm_device(s->core.store));
             TRY(dev_op(s->core.config.dev)->grad_scale(s->core.stream, &scale));
         } else {
-            double norm_sq, extra[1 + STEP_VOTES] = {0};
-            TRY(store_grad_norm_begin(s->core.store));
-            TRY(store_grad_norm_end(s->core.store, &norm_sq, extra, 1 + STEP_VOTES));
+            TRY(end_on_host(s));
         }
         TRY(store_update(s->core.store));
     }
     return ST_OK;
+}
+
+/* walk_comparison — Reports a comparison of states by its share of each step. */
+static enum status walk_comparison(struct dry *d)
+{
+    const int64_t every = d->s.core.config.sentinel_every;
+    if (every == 0)
+        return ST_OK;
+    d->times = 1 / (double)every;
+    return step_sentinel_submit(&d->s.core);
 }
 
 /* ---- life ---- */
@@ -511,6 +557,8 @@ enum status step_dry_run(const struct step_config *config, const struct step_pla
         st = walk_model(&d);
     if (st == ST_OK)
         st = walk_store(&d, &inside);
+    if (st == ST_OK)
+        st = walk_comparison(&d);
     if (st == ST_OK) {
         step_local_dry_tell(&d.s.core, listener);
         *out = (struct step_dry_about){.stages = s->core.pipe ? s->core.pipe->pipe.stages : 1,

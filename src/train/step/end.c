@@ -84,20 +84,17 @@ static enum status sum_up(struct step *s, const struct batch *batch, double *nor
 struct step_ranks {
     struct tensor all; /* (ranks, each) f32 on the device: a rank's losses, then its vote */
     float *all_host;   /* pinned */
+    size_t bytes;      /* allocated for each of them */
+    /* elements and losses of a rank in the step in progress; losses of the rank with the most */
     int64_t each, losses_n;
     int n, rank;
     double *loss; /* (n) */
     struct sum_tree_step *order;
 };
 
-static size_t all_bytes(const struct step_ranks *ranks)
-{
-    return (size_t)(ranks->n * ranks->each) * sizeof(float);
-}
-
 int64_t step_async_memory(const struct step *s)
 {
-    return s->async.ranks != NULL ? (int64_t)all_bytes(s->async.ranks) : 0;
+    return s->async.ranks != NULL ? (int64_t)s->async.ranks->bytes : 0;
 }
 
 bool step_async_is_possible(const struct step_config *c, const struct step_place *place)
@@ -141,14 +138,14 @@ enum status step_async_open(struct step *s)
     struct step_ranks *ranks = s->async.ranks;
     ranks->n = place->ranks;
     ranks->rank = place->rank;
-    ranks->losses_n = s->core.samples * step_sample_losses(&s->core);
-    ranks->each = each_elems(ranks->losses_n);
+    ranks->bytes = (size_t)(ranks->n * each_elems(s->core.samples * step_sample_losses(&s->core))) *
+                   sizeof(float);
     ranks->loss = memory_new((size_t)ranks->n, sizeof *ranks->loss);
     ranks->order = memory_new((size_t)ranks->n, sizeof *ranks->order);
     sum_tree_plan(ranks->n, ranks->order);
-    TRY(dev_alloc(s->core.config.dev, all_bytes(ranks), &data));
+    TRY(dev_alloc(s->core.config.dev, ranks->bytes, &data));
     ranks->all = (struct tensor){data, DTYPE_F32};
-    TRY(dev_pin(s->core.config.dev, all_bytes(ranks), &data));
+    TRY(dev_pin(s->core.config.dev, ranks->bytes, &data));
     ranks->all_host = data;
     s->async.loss_sum = store_loss_sum(s->core.store);
     return ST_OK;
@@ -159,7 +156,7 @@ void step_async_close(struct step *s)
     struct step_ranks *ranks = s->async.ranks;
     if (ranks == NULL)
         return;
-    dev_free(s->core.config.dev, ranks->all.data, all_bytes(ranks));
+    dev_free(s->core.config.dev, ranks->all.data, ranks->bytes);
     dev_unpin(s->core.config.dev, ranks->all_host);
     free(ranks->loss);
     free(ranks->order);
@@ -167,13 +164,15 @@ void step_async_close(struct step *s)
     s->async.ranks = NULL;
 }
 
-enum status step_async_begin(struct step *s)
+enum status step_async_begin(struct step *s, int64_t samples)
 {
-    if (s->async.ranks == NULL)
+    struct step_ranks *ranks = s->async.ranks;
+    if (ranks == NULL)
         return ST_OK;
     float vote = (float)s->vote;
-    return dev_copy(s->core.stream,
-                    tensor_at(own_of(s->async.ranks), s->async.ranks->losses_n).data, &vote,
+    ranks->losses_n = step_mesh_samples_most(&s->core, samples) * step_sample_losses(&s->core);
+    ranks->each = each_elems(ranks->losses_n);
+    return dev_copy(s->core.stream, tensor_at(own_of(ranks), ranks->losses_n).data, &vote,
                     sizeof vote);
 }
 
@@ -208,7 +207,8 @@ static enum status exchange_sums(struct step *s)
         return ST_OK;
     TRY(store_gather_device(s->core.store, ranks->all, ranks->each));
     TRY(store_grad_norm_device(s->core.store));
-    return dev_read_async(s->core.stream, ranks->all_host, ranks->all.data, all_bytes(ranks));
+    return dev_read_async(s->core.stream, ranks->all_host, ranks->all.data,
+                          (size_t)(ranks->n * ranks->each) * sizeof(float));
 }
 
 static enum status scale_on_device(struct step *s)
@@ -228,15 +228,17 @@ static enum status scale_on_device(struct step *s)
 }
 
 /* sum_ranks — Computes the loss of all ranks, and the greatest vote. */
-static void sum_ranks(struct step *s, const struct batch *batch, struct step_result *r)
+static void sum_ranks(struct step *s, const struct step_now *now)
 {
+    struct step_result *r = now->r;
     struct step_ranks *ranks = s->async.ranks;
     for (int rank = 0; rank < ranks->n; rank++) {
         const float *from = ranks->all_host + rank * ranks->each;
         int vote = (int)from[ranks->losses_n];
-        ranks->loss[rank] =
-            batch_loss(batch->task, from, batch->samples * step_sample_losses(&s->core), s->scale,
-                       s->scale_end);
+        ranks->loss[rank] = batch_loss(now->batch.task, from,
+                                       step_mesh_samples(&s->core, rank, now->samples) *
+                                           step_sample_losses(&s->core),
+                                       s->scale, s->scale_end);
         r->vote = vote > r->vote ? vote : r->vote;
     }
     for (int i = 0; i < ranks->n - 1; i++)
@@ -244,17 +246,18 @@ static void sum_ranks(struct step *s, const struct batch *batch, struct step_res
     r->loss = ranks->loss[0];
 }
 
-static enum status wait_for_device(struct step *s, const struct batch *batch, double *norm_sq,
-                                   struct step_result *r)
+static enum status wait_for_device(struct step *s, const struct step_now *now, double *norm_sq)
 {
+    struct step_result *r = now->r;
     TRY(dev_event_sync(s->async.results_ready));
     TRY(comm_check(s->core.config.comm));
     r->vote = s->vote;
     if (s->async.ranks != NULL)
-        sum_ranks(s, batch, r);
+        sum_ranks(s, now);
     else
-        r->loss = batch_loss(batch->task, s->losses_host,
-                             batch->samples * step_sample_losses(&s->core), s->scale, s->scale_end);
+        r->loss =
+            batch_loss(now->batch.task, s->losses_host,
+                       now->batch.samples * step_sample_losses(&s->core), s->scale, s->scale_end);
     *norm_sq = s->async.grad_scale_host[1];
     return ST_OK;
 }
@@ -292,8 +295,7 @@ enum status step_end(struct step *s, struct step_now *now)
     double norm_sq;
     if (s->async.is_on)
         TRY(begin_update(s, now));
-    TRY(s->async.is_on ? wait_for_device(s, &now->batch, &norm_sq, r)
-                       : sum_up(s, &now->batch, &norm_sq, r));
+    TRY(s->async.is_on ? wait_for_device(s, now, &norm_sq) : sum_up(s, &now->batch, &norm_sq, r));
     r->grad_norm = sqrt(norm_sq) / step_loss_factor(s);
     step_lap(s, &r->norm_ms);
     if (s->async.is_on)

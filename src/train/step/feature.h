@@ -36,6 +36,7 @@ struct step_now {
     struct batch batch;      /* own positions of this rank's samples */
     int64_t step_i;
     int64_t sample_first; /* first sample of the global batch, in the feed */
+    int64_t samples;      /* samples of the global batch; with LOCAL_STEPS of a replica's */
     double lr;
     enum step_fault fault;
     double *changed;   /* STEP_CHANGED numbers of this rank; from COUNTED on their sums */
@@ -77,11 +78,11 @@ struct step_feature {
     enum status (*unit_bwd)(void *self, const struct step_micro *m, int unit);
     /* This rank's gradients of a unit are complete, and are being sent to other ranks. Called from
      * the last unit to unit 0. A stage of a pipeline calls it for each of its own units, and after
-     * all its passes and messages for unit 0, which it may lack. The state of the previous step is
-     * complete, and the update of this step has not begun, except on devices that decide. */
+     * all its passes and messages for unit 0, which it may lack. In the order of the step's stream,
+     * the state of the previous step is complete, and the update of this step has not begun. */
     enum status (*unit_done)(void *self, int unit);
-    /* The optimiser has read and written a bucket, except for the tensors that Muon updates. */
-    void (*bucket_updated)(void *self, int bucket);
+    /* The optimiser is about to read and write a bucket. */
+    enum status (*bucket_update)(void *self, int bucket);
     void (*close)(void *self);
 };
 
@@ -98,18 +99,19 @@ enum status step_loss_scale_add(struct step_core *s);  /* f16 */
 enum status step_update_sums_add(struct step_core *s); /* updates check the bits that they read */
 enum status step_shard_check_add(struct step_core *s); /* a virtual shard computed twice */
 enum status step_shards_add(struct step_core *s);      /* EXACT=layout */
+enum status step_balance_add(struct step_core *s);     /* BALANCE=auto */
 enum status step_local_add(struct step_core *s);       /* LOCAL_STEPS */
 enum status step_spikes_add(struct step_core *s);      /* SPIKE */
 
+/* step_sentinel_submit — submits to the device the work of a comparison of states; for a plan,
+ * which needs no result. */
+enum status step_sentinel_submit(struct step_core *s);
 /* Returns the bytes of host memory that comparisons of shards need if a step can compare; else
  * 0. */
 int64_t step_shard_check_bytes(const struct step_core *s);
 
 /* ---- updates ---- */
 
-/* step_want_sums — lets each update of a bucket sum, in *sums and from zero, the bits that it reads
- * and writes. NULL: no sums. */
-void step_want_sums(struct step *step, struct optim_sums *sums);
 /* step_update_spans — returns the number of ranges of a local shard that the optimiser updates.
  * *out is valid until the next call. */
 int64_t step_update_spans(const struct step *step, const struct store_local_shard *a,
@@ -149,9 +151,9 @@ const float *step_losses(const struct step *step);
 enum status step_forward(struct step_core *s, const struct pass *p);
 /* step_unshard_head — all-gathers the parameters that the head reads. */
 enum status step_unshard_head(struct step_core *s);
-/* step_zero_added — zeroes the gradients that passes only add to. No update may be deferred any
- * more. */
-enum status step_zero_added(struct step_core *s, const struct pass *p);
+/* step_zero_added — zeroes the gradients that passes only add to; skips_embed: except the token
+ * embedding's. No update may be deferred any more. */
+enum status step_zero_added(struct step_core *s, const struct pass *p, bool skips_embed);
 /* step_write_fault — writes FAULT=nan and spike to a gradient after a unit's backward pass. p: that
  * pass. */
 enum status step_write_fault(struct step *step, const struct pass *p, int unit,

@@ -23,7 +23,6 @@ struct step_update {
     struct muon_room muon; /* OPTIMIZER=muon */
     struct optim_span *spans, *cut;
     int64_t spans_n;
-    struct optim_sums *sums; /* sums of a bucket's bits (step_want_sums); NULL: none */
     double lr;
     int64_t step_i;
     int64_t skipped_n; /* steps of the run that made no update */
@@ -109,8 +108,9 @@ int64_t step_async_memory(const struct step *s);
 enum status step_async_open(struct step *s);
 /* step_async_close — accepts a step without that memory. */
 void step_async_close(struct step *s);
-/* step_async_begin — writes this rank's vote. Call it before a step's first pass. */
-enum status step_async_begin(struct step *s);
+/* step_async_begin — divides the memory of results for a step of `samples` samples on all ranks,
+ * and writes this rank's vote. Call it before the step's first pass. */
+enum status step_async_begin(struct step *s, int64_t samples);
 /* step_async_losses — adds up the losses of a micro-batch on the device, and copies them to the
  * host. */
 enum status step_async_losses(struct step *s, const struct pass *p, const struct step_micro *m);

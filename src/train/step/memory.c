@@ -21,6 +21,20 @@ static struct tensor allocate_tensor(struct arena *a, int64_t elems, enum dtype 
     return (struct tensor){arena_alloc(a, (size_t)elems * dtype_bytes(dtype)), dtype};
 }
 
+/* has_sums — Returns true if the step needs memory for sums of bits (core.h). */
+static bool has_sums(const struct step *s)
+{
+    return s->core.config.sentinel_every > 0 && !s->core.config.is_eval;
+}
+
+/* sums_bytes — Returns the bytes of all checksums. They have room for the sums of all buckets. */
+static int64_t sums_bytes(const struct step *s)
+{
+    _Static_assert(STEP_ARRAYS_MAX * CHECKSUM_N * sizeof(uint64_t) >= sizeof(struct optim_sums),
+                   "a copy of either has room");
+    return has_sums(s) ? step_checksums_n(&s->core) * (int64_t)(CHECKSUM_N * sizeof(uint64_t)) : 0;
+}
+
 enum status step_memory_arenas(struct step *s, struct arena arena[STEP_ARENA_N])
 {
     const struct step_config *c = &s->core.config;
@@ -28,6 +42,11 @@ enum status step_memory_arenas(struct step *s, struct arena arena[STEP_ARENA_N])
     struct arena *input = &arena[STEP_ARENA_INPUT];
     s->grad_scale = allocate_tensor(input, 2, DTYPE_F64);
     s->async.loss_sum = allocate_tensor(input, 1, DTYPE_F64);
+    if (has_sums(s)) { /* a bucket has at least one tensor */
+        s->core.sums.updates =
+            arena_alloc(input, (size_t)s->core.table.params_n * sizeof *s->core.sums.updates);
+        s->core.sums.checksums = arena_alloc(input, (size_t)sums_bytes(s));
+    }
     s->losses = allocate_tensor(input, b * step_sample_losses(&s->core), DTYPE_F32);
     s->in.tokens = allocate_tensor(input, n, DTYPE_I32);
     if (!c->is_eval && step_mesh_partial_elems(&s->core) > 0)
@@ -164,7 +183,7 @@ struct store_config step_store_config(struct step *s)
     const struct step_config *c = &s->core.config;
     struct store_settings settings = c->store;
     /* another stage may hold a term of the embedding's gradient, or another rank tokens of the
-     * same samples; beside an adapter it has none */
+     * same samples; a frozen embedding has no gradient */
     if (s->core.pipe || step_mesh_context_ranks(&s->core) > 1 || c->dims.adapter.r > 0)
         settings.has_whole_embed = true;
     return (struct store_config){.dev = c->dev,
@@ -194,7 +213,7 @@ struct store_config step_store_config(struct step *s)
 
 static int64_t readback_bytes(const struct step *s)
 {
-    return (int64_t)(2 * sizeof *s->async.grad_scale_host) +
+    return (int64_t)(2 * sizeof *s->async.grad_scale_host) + sums_bytes(s) +
            s->core.samples * step_sample_losses(&s->core) * (int64_t)sizeof *s->losses_host;
 }
 
@@ -277,7 +296,8 @@ static enum status allocate_readback(struct step *s)
     memset(data, 0, (size_t)bytes);
     s->readback_bytes = bytes;
     s->async.grad_scale_host = data;
-    s->losses_host = (float *)(void *)(s->async.grad_scale_host + 2);
+    s->core.sums.host = s->async.grad_scale_host + 2;
+    s->losses_host = (float *)(void *)((char *)s->core.sums.host + sums_bytes(s));
     return ST_OK;
 }
 

@@ -55,13 +55,19 @@ static enum status check_shards(const struct step_config *c, const struct mesh *
     return ST_OK;
 }
 
-/* Returns the largest number of samples that a rank may have in a step; also without shards. */
+/* With BALANCE=auto, the largest number of samples of a rank, as a multiple of the mean. It limits
+ * host memory, and the losses that GPUs all-gather. */
+#define BALANCED_MOST 4
+
+/* Returns the largest number of samples that a rank may have in a step: of whole virtual shards, or
+ * of whole micro-batches. */
 static int64_t count_samples_most(const struct step_config *c, int ranks)
 {
-    if (c->shards == 0)
-        return c->global_samples / ranks;
-    int most = c->balances ? c->shards - ranks + 1 : (c->shards + ranks - 1) / ranks;
-    return c->global_samples / c->shards * most;
+    const int64_t units = c->shards > 0 ? c->shards : c->global_samples / c->batch_samples,
+                  equal = (units + ranks - 1) / ranks,
+                  most = BALANCED_MOST * equal < units - ranks + 1 ? BALANCED_MOST * equal
+                                                                   : units - ranks + 1;
+    return c->global_samples / units * (c->balances ? most : equal);
 }
 
 static bool is_divided(const struct step_config *c, int ranks)
@@ -206,12 +212,13 @@ static enum status describe_shard(const struct step_core *s, struct mesh_coord a
     return ST_OK;
 }
 
-enum status step_mesh_rank_table(const struct step_config *c, int ranks, int rank,
+enum status step_mesh_rank_table(const struct step_config *c, int ranks, int rank, bool is_discrete,
                                  struct param_table *out)
 {
     struct step_core s = {.config = *c};
     struct model_shard shard;
     struct model_dims dims;
+    s.config.dims.shard.vocab_multiple = vocab_multiple(is_discrete);
     TRY(step_mesh_place(&s, rank, ranks));
     s.samples = count_samples_most(c, step_mesh_data_ranks(&s));
     return describe_shard(&s, s.mesh.at, model_describe_trained, &shard, &dims, out);
@@ -333,32 +340,88 @@ enum status step_mesh_open_state(struct step_core *s)
     return ST_OK;
 }
 
+/* check_axes — checks that sums over the tensor and the context axis have one order. On a GPU the
+ * comm itself adds them: NCCL in an order of its own, which is no choice for two ranks. */
+static enum status check_axes(const struct step_core *s)
+{
+    const int tensor = s->tensor.model.ranks, context = s->context.model.ranks;
+    const bool has_tree = s->tensor.all.tree || s->tensor.keys.tree || s->context.all.tree,
+               is_free = comm_stays_on_device(s->config.comm) && (tensor > 2 || context > 2);
+    if (s->config.shards == 0 || !dev_is_discrete(s->config.dev) || (!has_tree && !is_free))
+        return ST_OK;
+    return FAIL(
+        ST_BAD_SETTING,
+        "EXACT=layout: sums of GPUs with TP=%d and CP=%d have no fixed order; set both to at "
+        "most 2%s",
+        tensor, context, is_free ? ", or BACKEND=tcp" : "");
+}
+
 enum status step_mesh_open_axes(struct step_core *s)
 {
     TRY(tensor_axis_of_context(s->mesh.context, s->config.shards > 0, &s->context));
     TRY(tensor_axis_open(s->mesh.tensor, &s->dims, s->config.shards > 0, &s->tensor));
     s->context_axis = &s->context.model;
     s->tensor_axis = &s->tensor.model;
-    return ST_OK;
+    return check_axes(s);
 }
 
 /* ---- samples ---- */
 
-/* each: samples of a virtual shard. */
-int64_t step_mesh_samples(const struct step_core *s, int64_t all)
+/* micros_before — Returns the micro-batches before data rank `rank`, of `micros`: runs as equal as
+ * possible, or as dealt. A step of BATCH_WARMUP has fewer micro-batches than the deal: each rank
+ * has one, and the others are divided in the same proportions. */
+static int64_t micros_before(const struct step_core *s, int rank, int64_t micros)
 {
-    const int rank = step_mesh_data_rank(s);
-    if (s->config.shards == 0)
-        return all / step_mesh_data_ranks(s);
-    const int *begin = store_exact_deal(s->store);
-    return (begin[rank + 1] - begin[rank]) * step_shards_each(s);
+    const int ranks = step_mesh_data_ranks(s);
+    if (!s->deal)
+        return micros * rank / ranks;
+    return rank + (s->deal[rank] - rank) * (micros - ranks) / (s->deal[ranks] - ranks);
 }
 
-int64_t step_mesh_sample_first(const struct step_core *s, int64_t n)
+/* Returns the samples of a step before the samples of data rank `rank`: whole virtual shards, or
+ * whole micro-batches. */
+static int64_t samples_before(const struct step_core *s, int rank, int64_t all)
 {
-    return s->config.shards > 0
-               ? store_exact_deal(s->store)[step_mesh_data_rank(s)] * step_shards_each(s)
-               : step_local_feed_rank(s) * n;
+    const int64_t batch = s->config.batch_samples;
+    return s->config.shards > 0 ? store_exact_deal(s->store)[rank] * step_shards_each(s)
+                                : micros_before(s, rank, all / batch) * batch;
+}
+
+int64_t step_mesh_samples(const struct step_core *s, int rank, int64_t all)
+{
+    return samples_before(s, rank + 1, all) - samples_before(s, rank, all);
+}
+
+int64_t step_mesh_sample_first(const struct step_core *s, int64_t all)
+{
+    return s->local.replica * all + samples_before(s, step_mesh_data_rank(s), all);
+}
+
+int64_t step_mesh_samples_most(const struct step_core *s, int64_t all)
+{
+    int64_t most = 0;
+    for (int rank = 0; rank < step_mesh_data_ranks(s); rank++) {
+        const int64_t n = step_mesh_samples(s, rank, all);
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
+enum status step_mesh_idle_passes(struct step_core *s, int64_t all)
+{
+    const int blocks = (int)s->dims.layers;
+    if (s->pipe)
+        return ST_OK;
+    const int64_t idle =
+        step_mesh_samples_most(s, all) - step_mesh_samples(s, step_mesh_data_rank(s), all);
+    for (int64_t first = 0; first < idle; first += s->config.batch_samples) {
+        for (int unit = 0; unit <= blocks; unit++)
+            TRY(store_unshard(s->store, unit, 1));
+        TRY(step_unshard_head(s));
+        for (int unit = blocks; unit >= 1; unit--)
+            TRY(store_unshard(s->store, unit, -1));
+    }
+    return ST_OK;
 }
 
 /* ---- virtual shards ---- */
@@ -382,7 +445,8 @@ void step_shards_shorten(struct step_config *c, int64_t samples)
 void step_shards_share(const struct step_config *c, int ranks, int rank, int64_t *first_out,
                        int64_t *samples_out)
 {
-    int64_t shards = c->shards > 0 ? c->shards : ranks, each = c->global_samples / shards;
+    const int64_t shards = c->shards > 0 ? c->shards : c->global_samples / c->batch_samples,
+                  each = c->global_samples / shards;
     *first_out = shards * rank / ranks * each;
     *samples_out = (shards * (rank + 1) / ranks - shards * rank / ranks) * each;
 }

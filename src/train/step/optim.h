@@ -21,7 +21,7 @@ struct optim_config {
  * bits, which only AdamW writes; data NULL: not wanted. */
 struct optim_arrays {
     struct tensor p, g, m, v, copy;
-    struct optim_sums *sums; /* sums of their bits (kernels/adamw.h); NULL: not wanted */
+    struct optim_sums *sums; /* added to (kernels/adamw.h); NULL: not wanted */
 };
 
 /* optim_spans — returns the ranges of the table with equal weight decay, neighbours merged, padding

@@ -155,14 +155,16 @@ enum status step_micro_fwd(struct step *s, struct pass *p, const struct step_mic
 {
     step_pass_begin(s, m, 0, p);
     TRY(step_forward(&s->core, p));
-    return p->accumulate ? ST_OK : step_zero_added(&s->core, p);
+    if (p->accumulate)
+        return ST_OK;
+    return step_zero_added(&s->core, p, m->is_last && store_embed_is_reducing(s->core.store));
 }
 
 /* ---- gradients of a unit ---- */
 
-enum status step_zero_added(struct step_core *s, const struct pass *p)
+enum status step_zero_added(struct step_core *s, const struct pass *p, bool skips_embed)
 {
-    for (int i = 0; i < s->table.params_n; i++) {
+    for (int i = skips_embed ? 1 : 0; i < s->table.params_n; i++) {
         const struct param *row = &s->table.param[i];
         if (row->grad_is_added && !step_pipe_ends_lacks(s, i))
             TRY(dev_fill(s->stream, tensor_at(p->grads, p->grad_table->param[i].offset).data, 0,

@@ -103,9 +103,10 @@ static enum status begin_message(struct run *run, struct step_pipe_message *m,
 static enum status wait_message(struct run *run, const struct step_pipe_message *m)
 {
     int64_t start = clock_ns();
-    enum status st = comm_wait(run->p->line, m->ticket);
+    TRY(dev_busy_pause(run->s->stream));
+    TRY(comm_wait(run->p->line, m->ticket));
     run->r->pipe_wait_ms += (double)(clock_ns() - start) * 1e-6;
-    return st;
+    return dev_busy_resume(run->s->stream);
 }
 
 /* Copies the rows of a micro-batch between the activations of a pass and a message. */
@@ -263,7 +264,7 @@ static enum status end_unit(struct run *run, struct pipe_op op, int unit)
 static enum status backward_embed(struct run *run, const struct pass *p, struct pipe_op op)
 {
     if (!p->accumulate)
-        TRY(step_zero_added(run->s, p));
+        TRY(step_zero_added(run->s, p, false));
     if (step_pipe_ends_adds(run->s)) {
         /* The rows that the last stage adds. */
         if (run->embed)
@@ -329,7 +330,7 @@ enum status step_pipe_run(struct step_core *s, const struct step_now *now)
                       .sample_first = step_mesh_data_rank(s) * s->samples,
                       .r = now->r};
     int64_t start = clock_ns();
-    TRY(store_grad_sync_begin(s->store, NULL, 0)); /* no rows of tokens are exchanged */
+    TRY(store_grad_sync_begin(s->store, NULL, 0, false)); /* no rows of tokens are exchanged */
     for (int i = 0; i < s->pipe->plan.actions_n; i++)
         TRY(run_action(&run, &s->pipe->plan.action[i]));
     now->r->pipe_ms += (double)(clock_ns() - start) * 1e-6;

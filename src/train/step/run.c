@@ -77,7 +77,7 @@ static enum status begin_step(struct step *s, const struct batch *batch, struct 
         return checked;
     }
     if (s->async.is_on)
-        TRY(step_async_begin(s));
+        TRY(step_async_begin(s, now->samples));
     TRY(counts_begin(s, batch, checked, now));
     now->batch = step_context_batch(&s->core, batch, &s->own);
     return ST_OK;
@@ -92,18 +92,19 @@ static enum status begin_passes(struct step *s, struct step_now *now)
     now->decision = STEP_DECISION_UPDATE;
     if ((s->core.pipe || now->needs_counts) && !now->is_counted)
         TRY(counts_end(s, now));
+    TRY(step_mesh_idle_passes(&s->core, now->samples));
     return call_hooks(s, STEP_PHASE_FORWARD, now);
 }
 
 static enum status run_forward(struct step *s, struct step_now *now, const struct step_micro *m,
                                struct pass *p)
 {
-    const int64_t sample = step_mesh_sample_first(&s->core, now->batch.samples) + m->first;
+    const int64_t sample = step_mesh_sample_first(&s->core, now->samples) + m->first;
     *p = step_pass_train(s, sample, now->step_i);
     p->accumulate = m->first > 0;
     if (m->is_last)
         TRY(store_grad_sync_begin(s->core.store, now->batch.host.tokens + m->first * p->t,
-                                  p->b * p->t));
+                                  p->b * p->t, !p->accumulate));
     TRY(step_copy_inputs(s, &now->batch, m->first, p));
     return step_micro_fwd(s, p, m);
 }
@@ -240,8 +241,11 @@ enum status step_run_batch(struct step *s, const struct batch *batch, int64_t st
                            int64_t sample_first, double lr, enum step_fault fault,
                            struct step_result *out)
 {
-    struct step_now now = {
-        .step_i = step_i, .sample_first = sample_first, .lr = lr, .fault = fault};
+    struct step_now now = {.step_i = step_i,
+                           .sample_first = sample_first,
+                           .samples = step_samples_at(&s->core.config, step_i),
+                           .lr = lr,
+                           .fault = fault};
     return run_checked(s, batch, &now, out);
 }
 
@@ -249,12 +253,16 @@ enum status step_run(struct step *s, const struct feed *feed, int64_t step_i, in
                      double lr, enum step_fault fault, struct step_result *out)
 {
     const struct step_config *c = &s->core.config;
-    struct step_now now = {
-        .feed = feed, .step_i = step_i, .sample_first = sample_first, .lr = lr, .fault = fault};
+    struct step_now now = {.feed = feed,
+                           .step_i = step_i,
+                           .sample_first = sample_first,
+                           .samples = step_samples_at(c, step_i),
+                           .lr = lr,
+                           .fault = fault};
     struct batch batch = s->batch;
-    batch.samples = step_mesh_samples(&s->core, step_samples_at(c, step_i));
-    TRY(feed_get(feed, sample_first + step_mesh_sample_first(&s->core, batch.samples),
-                 batch.samples, &batch.host));
+    batch.samples = step_mesh_samples(&s->core, step_mesh_data_rank(&s->core), now.samples);
+    TRY(feed_get(feed, sample_first + step_mesh_sample_first(&s->core, now.samples), batch.samples,
+                 &batch.host));
     step_set_reach(c, &batch, step_i);
     return run_checked(s, &batch, &now, out);
 }

@@ -13,24 +13,24 @@ const char *step_slice_why(const struct step_config *c)
         return "with SHARD=hybrid each node has all shards, which are not copied yet";
     if (c->optim.kind == OPTIM_KIND_MUON)
         return "the moments of Muon are not copied yet";
-    if (c->dev && dev_is_discrete(c->dev))
-        return "the memory of GPUs is not copied yet";
     return NULL;
 }
 
-enum status step_slice_elems_of(const struct step_config *c, int ranks, int rank, int64_t *out)
+enum status step_slice_elems_of(const struct step_config *c, int ranks, int rank, bool is_discrete,
+                                int64_t *out)
 {
     struct param_table table = {0};
     struct mesh mesh;
     TRY(step_mesh(c, ranks, &mesh));
-    TRY(step_mesh_rank_table(c, ranks, rank, &table));
+    TRY(step_mesh_rank_table(c, ranks, rank, is_discrete, &table));
     *out = store_slice_elems_of(&table, mesh_group_n(&mesh, MESH_COMM_DATA_AXES),
                                 1 + optim_moments(&c->optim), c->store.bucket_elems_min);
     param_table_free(&table);
     return ST_OK;
 }
 
-enum status step_slice_elems_most(const struct step_config *c, int ranks, int64_t *out)
+enum status step_slice_elems_most(const struct step_config *c, int ranks, bool is_discrete,
+                                  int64_t *out)
 {
     struct mesh mesh;
     int64_t most = 0, elems;
@@ -39,7 +39,7 @@ enum status step_slice_elems_most(const struct step_config *c, int ranks, int64_
         for (int tensor = 0; tensor < mesh.size[MESH_AXIS_TENSOR]; tensor++) {
             const struct mesh_coord at = {
                 .at = {[MESH_AXIS_PIPELINE] = stage, [MESH_AXIS_TENSOR] = tensor}};
-            TRY(step_slice_elems_of(c, ranks, mesh_rank_of(&mesh, &at), &elems));
+            TRY(step_slice_elems_of(c, ranks, mesh_rank_of(&mesh, &at), is_discrete, &elems));
             most = elems > most ? elems : most;
         }
     *out = most;
@@ -91,7 +91,8 @@ static void other_describe(const struct state *state, int array, int64_t first,
     int64_t elems = 0;
     (void)first;
     /* A step of this number of ranks was planned before their slices were copied. */
-    const enum status st = step_slice_elems_of(&s->config, state->ranks, state->rank, &elems);
+    const enum status st = step_slice_elems_of(&s->config, state->ranks, state->rank,
+                                               dev_is_discrete(s->config.dev), &elems);
     ASSERTF(st == ST_OK, "%s", status_message());
     *out = (struct state_array){
         .kind = STATE_REPLICA, .moment = array, .elems = elems / step_arrays(s->step)};
@@ -111,7 +112,7 @@ static enum status other_write(const struct state *state, const struct state_ran
     const int of_rank = step_mesh_store_rank_at(&mesh, &at),
               of_ranks = mesh_group_n(&mesh, MESH_COMM_DATA_AXES);
     struct resize to = {s, r->array, r->first, r->first + r->n, r->values};
-    TRY(step_mesh_rank_table(c, state->ranks, state->rank, &table));
+    TRY(step_mesh_rank_table(c, state->ranks, state->rank, dev_is_discrete(c->dev), &table));
     enum status st =
         store_slice_runs(&table, of_ranks, of_rank, c->store.bucket_elems_min, write_run, &to);
     param_table_free(&table);

@@ -11,12 +11,13 @@
 /* step_slice_why — returns the reason why the state of such a step has no slices, as a clause for
  * messages, or NULL if it has them. */
 const char *step_slice_why(const struct step_config *config);
-/* step_slice_elems_of — returns the elements of a rank's slice in a job of `ranks` ranks, without a
- * step. */
+/* step_slice_elems_of — returns the elements of a rank's slice in a job of `ranks` ranks, on GPUs
+ * (is_discrete) or CPUs, without a step. */
 enum status step_slice_elems_of(const struct step_config *config, int ranks, int rank,
-                                int64_t *out);
+                                bool is_discrete, int64_t *out);
 /* step_slice_elems_most — returns the elements of the largest slice in such a job. */
-enum status step_slice_elems_most(const struct step_config *config, int ranks, int64_t *out);
+enum status step_slice_elems_most(const struct step_config *config, int ranks, bool is_discrete,
+                                  int64_t *out);
 /* step_slice — returns store_slice of a rank with the same shard of the model. */
 struct state step_slice(const struct step *step, int rank);
 /* step_slice_other — returns the slice of rank `rank` in a job of `ranks` ranks. The step may have

@@ -130,11 +130,11 @@ void *step_feature_find(const struct step *s, const struct step_feature *hooks)
 struct step_loss_scale *step_loss_scale_of(struct step *s) { return &s->loss_scale; }
 
 /* The features in the order of their hooks. The loss scale is first, because a step that is
- * repeated is not compared. Shards are compared before their gradients are added, and replicas
- * agree on numbers before spikes are looked for. */
+ * repeated is not compared. Shards are compared before their gradients are added, and before the
+ * passes are timed; replicas agree on numbers before spikes are looked for. */
 static enum status (*const features[])(struct step_core *s) = {
-    step_loss_scale_add, step_update_sums_add, step_shard_check_add,
-    step_shards_add,     step_local_add,       step_spikes_add,
+    step_loss_scale_add, step_update_sums_add, step_shard_check_add, step_shards_add,
+    step_balance_add,    step_local_add,       step_spikes_add,
 };
 
 static enum status open_features(struct step_core *s)
@@ -160,13 +160,10 @@ static enum status check_config(const struct step_config *c, const struct mesh *
     const int ranks = mesh->size[MESH_AXIS_DATA];
     TRY(model_check(&c->dims));
     ASSERTF(c->batch_samples > 0 && c->global_samples > 0 &&
-                (c->shards > 0 || (c->global_samples % ranks == 0 &&
-                                   c->global_samples / ranks % c->batch_samples == 0)),
+                (c->shards > 0 || (c->global_samples % c->batch_samples == 0 &&
+                                   c->global_samples / c->batch_samples >= ranks)),
             "batch_samples %lld global_samples %lld data ranks %d", (long long)c->batch_samples,
             (long long)c->global_samples, ranks);
-    if (c->shards > 0 && dev_is_discrete(c->dev))
-        return FAIL(ST_BAD_SETTING,
-                    "EXACT=layout is for CPUs in this version; set DEVICE=cpu, or EXACT=off");
     if (c->seq_tokens < 1 || c->seq_tokens > c->dims.context)
         return FAIL(ST_BAD_SETTING, "SEQ_LEN=%lld is outside 1 … CONTEXT=%lld; lower it",
                     (long long)c->seq_tokens, (long long)c->dims.context);
@@ -220,7 +217,8 @@ static enum status open_all(struct step *s)
     step_update_open(s);
     TRY(dev_stream_open(c->dev, &s->core.stream));
     TRY(open_graphs(s));
-    if (c->comm_sms > 0 && comm_stays_on_device(c->comm))
+    /* with virtual shards a product has the same multiprocessors on any number of ranks */
+    if (c->comm_sms > 0 && (c->shards > 0 || comm_stays_on_device(c->comm)))
         TRY(dev_leave_sms(s->core.stream, c->comm_sms));
     struct store_config config = step_store_config(s);
     TRY(store_open(&config, &s->core.store));

@@ -14,11 +14,11 @@
  * cut into micro-batches and ranks.
  *
  * Ranks. They form a mesh (mesh/mesh.h). The r-th of R ranks along the data axis trains on the r-th
- * of R equal ranges of each step's samples; the store moves parameters and gradients between them.
- * Ranks along the tensor axis share matrices and have the same samples. Functions are collective:
- * all ranks call them in the same order. The comment of a function that is not collective contains
- * "local". A lost rank makes a collective call fail with ST_PEER; after that only step_close may be
- * called.
+ * of R ranges of each step's samples, equal ones without BALANCE=auto; the store moves parameters
+ * and gradients between them. Ranks along the tensor axis share matrices and have the same samples.
+ * Functions are collective: all ranks call them in the same order. The comment of a function that
+ * is not collective contains "local". A lost rank makes a collective call fail with ST_PEER; after
+ * that only step_close may be called.
  *
  * A step belongs to one thread. It must not know the board, checkpoints or settings. */
 #ifndef CONVOY_TRAIN_STEP_H
@@ -80,15 +80,15 @@ struct step_config {
     struct step_local_config local; /* needs a store without shards and compression; DATA only */
     struct model_dims dims;
     int64_t batch_samples; /* samples of a micro-batch */
-    /* samples of a global batch, a multiple of batch_samples; if shards is 0, a multiple of
-     * batch_samples times data ranks */
+    /* samples of a global batch, a multiple of batch_samples; if shards is 0, each data rank has
+     * one micro-batch or more */
     int64_t global_samples;
     int64_t seq_tokens; /* tokens of a sample; at most dims.context */
     /* EXACT=layout: number of virtual shards of a global batch. The result depends on it, and not
      * on the number of ranks. There are at least as many shards as data ranks. Each consists of
      * whole micro-batches. 0: none */
     int shards;
-    bool balances;      /* shards are dealt by the speed of each data rank (step_shards_balance) */
+    bool balances;      /* work is dealt by the speed of each data rank (feature/step_balance.h) */
     bool checks_shards; /* with shards: allocate one shard more, for step_shard_check_ask */
     struct warmup batch_warmup;  /* samples of a global batch; `from` divides global_samples */
     struct warmup window_warmup; /* LM: latest tokens that a token attends to, up to seq_tokens */
@@ -104,8 +104,9 @@ struct step_config {
     bool is_eager;                     /* launch operations one by one, no CUDA graphs */
     int comm_sms;                      /* multiprocessors that products leave to NCCL; 0: none */
     bool is_timed;                     /* rank 0 logs the time of each operation; is_eager, too */
-    bool checks_updates;               /* on CPUs: step_update_sums_verify */
-    bool is_loaded; /* the caller loads parameters: they start as zeros, not drawn */
+    int64_t sentinel_every; /* steps between comparisons of states; 0: none. Not 0: updates
+                                          sum the bits that they read and write, too */
+    bool is_loaded;         /* the caller loads parameters: they start as zeros, not drawn */
     const struct step_feature *feature; /* a feature of the caller (step/feature.h); NULL: none */
     void *feature_arg;
     void (*heartbeat)(void *arg); /* called after each block and allocation; may be NULL */
@@ -153,9 +154,9 @@ bool step_mesh_divides_passes(const struct step_config *config, int ranks);
 
 struct step;
 
-/* step_open — allocates all memory and draws the initial parameters (is_loaded: zeros). The frozen
- * parameters beside an adapter are zeros until the caller writes them (step_frozen_state). Fails
- * with ST_BAD_SETTING for sizes that do not fit the model, and with ST_RETRY or ST_BAD_SETTING if
+/* step_open — allocates all memory and draws the initial parameters (is_loaded: zeros). Frozen
+ * parameters are zeros until the caller writes them (step_frozen_state). Fails with
+ * ST_BAD_SETTING for sizes that do not fit the model, and with ST_RETRY or ST_BAD_SETTING if
  * memory is short (base/memory.h). */
 enum status step_open(const struct step_config *config, struct step **out);
 void step_close(struct step *step); /* local; accepts NULL */

@@ -21,8 +21,6 @@ void step_update_close(struct step *s)
 
 /* ---- for features ---- */
 
-void step_want_sums(struct step *s, struct optim_sums *sums) { s->update.sums = sums; }
-
 int64_t step_update_spans(const struct step *s, const struct store_local_shard *a,
                           const struct optim_span **out)
 {
@@ -47,7 +45,8 @@ int64_t *step_skipped_n(struct step *s) { return &s->update.skipped_n; }
 /* update_rest — Updates by AdamW the elements of a bucket outside hidden matrices. Their second
  * moments are contiguous; the other arrays have the bucket's layout, with hidden matrices in
  * between. */
-static enum status update_rest(struct step *s, const struct store_local_shard *a, int64_t spans_n)
+static enum status update_rest(struct step *s, const struct store_local_shard *a, int64_t spans_n,
+                               struct optim_sums *sums)
 {
     int64_t v_at = 0;
     for (int64_t i = 0; i < spans_n; i++) {
@@ -57,7 +56,7 @@ static enum status update_rest(struct step *s, const struct store_local_shard *a
                                       tensor_at(a->m, span.offset),
                                       tensor_at(a->v, v_at),
                                       {0},
-                                      s->update.sums};
+                                      sums};
         span.offset = 0;
         v_at += span.elems;
         TRY(optim_update(&s->core.config.optim, dev_op(s->core.config.dev), s->core.stream, &arrays,
@@ -83,11 +82,12 @@ static enum status update_hidden(struct step *s, int bucket)
     return muon_update(&muon, s->core.store, bucket);
 }
 
-static void call_updated(struct step *s, int bucket)
+static enum status call_hooks(struct step *s, int bucket)
 {
     for (int i = 0; i < s->features_n; i++)
-        if (s->feature[i].hooks->bucket_updated)
-            s->feature[i].hooks->bucket_updated(s->feature[i].self, bucket);
+        if (s->feature[i].hooks->bucket_update)
+            TRY(s->feature[i].hooks->bucket_update(s->feature[i].self, bucket));
+    return ST_OK;
 }
 
 enum status step_update_bucket(void *arg, int bucket)
@@ -95,22 +95,19 @@ enum status step_update_bucket(void *arg, int bucket)
     struct step *s = arg;
     const struct step_config *c = &s->core.config;
     struct store_local_shard a = store_local_shard(s->core.store, bucket);
-    if (s->update.sums)
-        *s->update.sums = (struct optim_sums){{0}, {0}};
-    struct optim_arrays arrays = {a.p, a.g, a.m, a.v, {0}, s->update.sums};
+    struct optim_sums *sums = s->core.sums.updates ? s->core.sums.updates + bucket : NULL;
+    struct optim_arrays arrays = {a.p, a.g, a.m, a.v, {0}, sums};
+    TRY(call_hooks(s, bucket));
     if (c->optim.kind == OPTIM_KIND_ADAMW)
         arrays.copy = store_params_update_copy(s->core.store, bucket);
     int64_t spans_n =
         optim_cut(s->update.spans, s->update.spans_n, a.first, a.elems, s->update.cut);
     if (c->optim.kind == OPTIM_KIND_MUON) {
-        TRY(update_rest(s, &a, spans_n));
-        call_updated(s, bucket);
+        TRY(update_rest(s, &a, spans_n, sums));
         return update_hidden(s, bucket);
     }
-    TRY(optim_update(&c->optim, dev_op(c->dev), s->core.stream, &arrays, s->update.cut, spans_n,
-                     s->grad_scale, s->update.lr, s->update.step_i));
-    call_updated(s, bucket);
-    return ST_OK;
+    return optim_update(&c->optim, dev_op(c->dev), s->core.stream, &arrays, s->update.cut, spans_n,
+                        s->grad_scale, s->update.lr, s->update.step_i);
 }
 
 /* ---- a step ---- */

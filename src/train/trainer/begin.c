@@ -89,6 +89,7 @@ static enum status open_checkpoint(struct trainer *t)
         .dir = c->checkpoint_dir,
         .keep = c->checkpoint_keep,
         .settings_json = c->settings_json,
+        .commits_json = c->commits_json,
         .version = c->version,
         .seed = c->step.seed,
         .data_fingerprint = feed_fingerprint(c->feed),
@@ -99,7 +100,8 @@ static enum status open_checkpoint(struct trainer *t)
 }
 
 /* check_aside — Refuses to move the checkpoints of a folder aside if the run reads one of them. */
-static enum status check_aside(const char *dir, const char *path, const char *setting)
+static enum status check_aside(const char *dir, const char *path, const char *setting,
+                               const char *name)
 {
     char own[PATH_MAX], other[PATH_MAX];
     if (!path || !path[0] || !realpath(dir, own) || !realpath(path, other))
@@ -110,7 +112,7 @@ static enum status check_aside(const char *dir, const char *path, const char *se
     return FAIL(ST_BAD_SETTING,
                 "CHECKPOINT_DIR=%s holds %s=%s, and RESUME=never would move it aside; use another "
                 "CHECKPOINT_DIR",
-                dir, setting, path);
+                dir, setting, name);
 }
 
 static enum status find_checkpoint(struct trainer *t, bool *found_out)
@@ -120,8 +122,8 @@ static enum status find_checkpoint(struct trainer *t, bool *found_out)
     if (!t->checkpoint)
         return ST_OK;
     if (c->resume == TRAINER_RESUME_NEVER) {
-        TRY(check_aside(c->checkpoint_dir, c->model_path, "MODEL"));
-        TRY(check_aside(c->checkpoint_dir, c->adapter_path, "ADAPTER"));
+        TRY(check_aside(c->checkpoint_dir, c->model_path, "MODEL", trainer_model_name(c)));
+        TRY(check_aside(c->checkpoint_dir, c->adapter_path, "ADAPTER", c->adapter_path));
         return checkpoint_aside(c->checkpoint_dir);
     }
     TRY(checkpoint_find(t->checkpoint, &t->progress, found_out, t->last_checkpoint.path,
@@ -149,7 +151,6 @@ static enum status open_step(struct trainer *t, bool is_loaded)
     struct dev_info info;
     struct step_config config = c->step;
     config.is_loaded = is_loaded;
-    config.checks_updates = c->sentinel_every > 0;
     config.heartbeat = trainer_heartbeat;
     config.heartbeat_arg = t;
     config.feature = t->peer_copy ? &trainer_copy_feature : NULL;
@@ -162,8 +163,11 @@ static enum status open_step(struct trainer *t, bool is_loaded)
                  info.name);
     TRY(step_open(&config, &t->step));
     t->numbers.planned_ms = trainer_planned_ms(c, t->peak_flops, t->consensus.ranks);
-    t->numbers.model.parameters =
-        step_whole_table(t->step)->parameters + step_frozen_table(t->step)->parameters;
+    const int64_t trained = step_whole_table(t->step)->parameters,
+                  frozen = step_frozen_table(t->step)->parameters;
+    t->numbers.model.parameters = trained + frozen;
+    t->numbers.model.adapter.trained = trained;
+    t->numbers.model.adapter.frozen = frozen;
     trainer_publish(t, t->numbers.phase);
     return ST_OK;
 }
@@ -242,6 +246,18 @@ static enum status put_frozen(void *arg, int64_t first, int64_t n, const float *
     return state_write(step_frozen_state(t->step), 0, first, n, values);
 }
 
+/* load_weights — Loads the weights of model_path. If this is a damaged checkpoint, and MODEL is the
+ * folder with it, loads the newest one there that is not, with a warning. */
+static enum status load_weights(const struct trainer_config *c, const struct load_target *to)
+{
+    const char *folder = trainer_model_name(c);
+    const enum status st = weights_load(c->model_path, to);
+    if (st != ST_BAD_DATA || strcmp(folder, c->model_path) == 0 || !weights_are_ckpt(folder))
+        return st;
+    status_clear();
+    return weights_load(folder, to);
+}
+
 /* load_frozen — On rank 0: loads the weights of model_path, and computes their sum. */
 static enum status load_frozen(struct trainer *t)
 {
@@ -251,16 +267,17 @@ static enum status load_frozen(struct trainer *t)
                                    .arg = t,
                                    .sum = load_sum_open(),
                                    .ignores_tensors = t->config->ignores_tensors};
-    const enum status st = weights_load(t->config->model_path, &to);
+    const enum status st = load_weights(t->config, &to);
     load_sum_close(to.sum, t->base_sha256);
     TRY(st);
-    LOG_INFO("weights from %s, SHA-256 %s; they are frozen, and an adapter of %s parameters beside "
-             "their %s trains",
+    LOG_INFO("weights from %s, SHA-256 %s; %s parameters are frozen, and an adapter "
+             "of %s trains",
              t->config->model_path, t->base_sha256,
-             text_format_count(count[0], 32, (double)step_whole_table(t->step)->parameters),
-             text_format_count(count[1], 32, (double)to.table->parameters));
-    return t->checkpoint ? checkpoint_set_base(t->checkpoint, t->base_sha256, t->config->model_path)
-                         : ST_OK;
+             text_format_count(count[0], 32, (double)to.table->parameters),
+             text_format_count(count[1], 32, (double)step_whole_table(t->step)->parameters));
+    return t->checkpoint
+               ? checkpoint_set_base(t->checkpoint, t->base_sha256, trainer_model_name(t->config))
+               : ST_OK;
 }
 
 /* check_frozen — Fails on all ranks if the state comes from copies in memory of a run on other
@@ -274,7 +291,7 @@ static enum status check_frozen(struct trainer *t)
             ST_BAD_SETTING,
             "MODEL=%s changed during the run: its weights have SHA-256 %s now; set MODEL to "
             "the weights with which the run began, such as one checkpoint of a folder",
-            t->config->model_path, t->base_sha256);
+            trainer_model_name(t->config), t->base_sha256);
     t->progress.frozen = is;
     return ST_OK;
 }
@@ -295,8 +312,8 @@ static enum status load_adapter(struct trainer *t)
     return st;
 }
 
-/* load_state — On rank 0: loads the checkpoint, or the weights of model_path, beside an adapter
- * the adapter of adapter_path. */
+/* load_state — On rank 0: loads the checkpoint. Without one, loads the weights of model_path, or,
+ * if they are frozen, the adapter of adapter_path. */
 static enum status load_state(struct trainer *t)
 {
     const bool is_found = t->is_found;
@@ -319,7 +336,7 @@ static enum status load_state(struct trainer *t)
         struct checkpoint_put put = {t->step, 0};
         struct load_target to = checkpoint_target(&put, t->needs_transfer);
         to.ignores_tensors = t->config->ignores_tensors;
-        TRY(weights_load(t->config->model_path, &to));
+        TRY(load_weights(t->config, &to));
         LOG_INFO("weights from %s", t->config->model_path);
     }
     return ST_OK;
@@ -359,10 +376,31 @@ static void begin_at_progress(struct trainer *t)
     t->numbers.skipped_steps = t->progress.spikes.skipped_n;
 }
 
+/* check_arithmetic — Checks that all ranks round alike, if a result must not depend on the rank
+ * that computes it. */
+static enum status check_arithmetic(const struct trainer *t)
+{
+    const struct trainer_config *c = t->config;
+    struct consensus_differs differs;
+    if (c->step.shards == 0 || !c->arithmetic)
+        return ST_OK;
+    TRY(consensus_compare(&t->consensus, c->arithmetic, &differs));
+    if (differs.rank == 0)
+        return ST_OK;
+    return FAIL(
+        ST_BAD_SETTING,
+        "EXACT=layout: rank %d computes on %s, and rank 0 on %s. Their results have other "
+        "bits, so the weights would depend on the worker that computes a virtual shard; use "
+        "devices of one kind with the same libraries, or EXACT=off (BALANCE=auto and "
+        "ON_LOSS=shrink do not need it)",
+        differs.rank, differs.own, differs.rank0);
+}
+
 enum status trainer_begin(struct trainer *t)
 {
     struct start start;
     TRY(plan_steps(t)); /* a new run has at least one step */
+    TRY(check_arithmetic(t));
     TRY(trainer_copy_begin(t));
     TRY(find_start(t, &start));
     TRY(plan_steps(t));
@@ -373,10 +411,10 @@ enum status trainer_begin(struct trainer *t)
         return ST_OK; /* all steps are done: no memory is needed */
     TRY(open_step(t, start.is_found));
     t->is_found = start.is_found;
-    if (t->config->step.dims.adapter.r > 0)
+    if (t->config->step.dims.adapter.r > 0) {
         TRY(load_on_all(t, step_frozen_state(t->step), load_frozen));
-    if (t->config->step.dims.adapter.r > 0)
         TRY(check_frozen(t));
+    }
     const uint64_t frozen = t->progress.frozen; /* a checkpoint does not hold it */
     TRY(t->is_from_memory ? trainer_copy_restore(t)
                           : load_on_all(t, step_state(t->step), load_state));

@@ -1,9 +1,11 @@
 /* consensus — see consensus.h. */
 #include "train/trainer/consensus.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "comm/core/part.h"
 
@@ -41,6 +43,25 @@ enum status consensus_gather(const struct consensus *consensus, void *all, int64
     struct tensor out = {all, DTYPE_U8};
     return comm_all_gather(consensus->comm, out, tensor_at(out, consensus->rank * each),
                            consensus->ranks * each);
+}
+
+enum status consensus_compare(const struct consensus *consensus, const char *text,
+                              struct consensus_differs *out)
+{
+    char *all = memory_new((size_t)consensus->ranks, CONSENSUS_TEXT);
+    text_copy(all + (size_t)consensus->rank * CONSENSUS_TEXT, CONSENSUS_TEXT, text);
+    enum status st = consensus_gather(consensus, all, CONSENSUS_TEXT);
+    *out = (struct consensus_differs){0};
+    for (int rank = consensus->ranks - 1; st == ST_OK && rank > 0; rank--) {
+        const char *own = all + (size_t)rank * CONSENSUS_TEXT;
+        if (strncmp(own, all, CONSENSUS_TEXT) == 0)
+            continue;
+        out->rank = rank;
+        text_copy(out->own, sizeof out->own, own);
+        text_copy(out->rank0, sizeof out->rank0, all);
+    }
+    free(all);
+    return st;
 }
 
 enum status consensus_outcome(const struct consensus *consensus, enum status st)

@@ -29,6 +29,15 @@ enum status consensus_broadcast(const struct consensus *consensus, void *bytes, 
 /* consensus_gather — all-gathers `each` bytes of every rank, a multiple of 16. Each rank writes its
  * own bytes to `all` first. */
 enum status consensus_gather(const struct consensus *consensus, void *all, int64_t each);
+/* consensus_compare — compares a text of every rank, shorter than CONSENSUS_TEXT, with the text of
+ * rank 0. *out: the first rank whose text differs, and both texts; rank 0: there is none. */
+#define CONSENSUS_TEXT 192
+struct consensus_differs {
+    int rank;
+    char own[CONSENSUS_TEXT], rank0[CONSENSUS_TEXT];
+};
+enum status consensus_compare(const struct consensus *consensus, const char *text,
+                              struct consensus_differs *out);
 /* consensus_outcome — returns the status of rank 0, with its message, on all ranks. With several
  * nodes the other ranks prefix it with "on node 0", because their message may be the first that is
  * read. st counts on rank 0 only. */

@@ -102,10 +102,15 @@ enum status trainer_copy_begin(struct trainer *t)
     const struct trainer_config *c = t->config;
     if (c->peer_copies == PEER_COPY_MODE_OFF || c->peer_copy_fd < 0 || c->ranks_max <= 1)
         return ST_OK; /* such a process has no comm */
+    struct comm *comm = comm_host(c->step.comm);
     const char *why = peer_copy_why(&c->step, nodes_max(t));
+    if (!why && !comm)
+        why = "a rank cannot send host memory to other nodes (its log has the reason)";
     if (why)
         return continue_without_copies(t, why);
-    struct peer_copy_config config = {.comm = c->step.comm,
+    struct peer_copy_config config = {.comm = comm,
+                                      .step_comm = c->step.comm,
+                                      .dev = c->step.dev,
                                       .fd = c->peer_copy_fd,
                                       .ranks_max = c->ranks_max,
                                       .logs_cost = t->numbers.begun_step < 0,
@@ -113,7 +118,8 @@ enum status trainer_copy_begin(struct trainer *t)
                                       .heartbeat_arg = t};
     const struct comm_place *place = comm_place(c->step.comm);
     TRY(peer_copy_world(&c->step, place, &config.world));
-    TRY(peer_copy_sizes(&c->step, place, c->ranks_min, c->ranks_max, &config.sizes));
+    TRY(peer_copy_sizes(&c->step, place, c->ranks_min, c->ranks_max, dev_is_discrete(c->step.dev),
+                        &config.sizes));
     TRY(compute_fingerprint(t, &config.sizes, &config.fingerprint));
     TRY(compute_reserve(t, &config.reserve_bytes));
     TRY(peer_copy_open(&config, &t->peer_copy));
@@ -152,7 +158,9 @@ void trainer_copy_publish(struct trainer *t)
     t->numbers.peer_copy = (struct board_peer_copy){.step = stats.step,
                                                     .bytes = stats.bytes,
                                                     .ms = stats.ms,
-                                                    .bytes_per_second = stats.bytes_per_second};
+                                                    .bytes_per_second = stats.bytes_per_second,
+                                                    .every = stats.every,
+                                                    .memory_bytes = stats.memory_bytes};
 }
 
 /* If the loss is not finite, or a spike, or the device has a fault, the state itself may be wrong,

@@ -4,6 +4,8 @@
 #include "base/log.h"
 #include "base/program.h"
 #include "base/text.h"
+#include "data/tokenizer/gpt2.h"
+#include "data/tokenizer/tokenizer.h"
 #include "mesh/pipe/pipe.h"
 
 static double mean_last(const struct trainer *t, int64_t *n_out)
@@ -82,6 +84,29 @@ void trainer_end_early(const struct trainer *t)
                 t->end < t->steps ? "STOP_AFTER" : "STEPS or EPOCHS");
 }
 
+/* has_tokenizer — Returns true if generate finds a tokenizer for the model: a model with a smaller
+ * vocabulary than GPT-2's, and without a tokenizer of its own, was trained on token ids. */
+static bool has_tokenizer(const struct trainer_config *c)
+{
+    uint64_t identity[2] = {0};
+    if (c->tokenizer)
+        tokenizer_identity(c->tokenizer, identity);
+    return identity[0] != 0 || identity[1] != 0 || c->step.dims.vocab >= TOKENIZER_GPT2_VOCAB;
+}
+
+/* log_next_command — Logs the command that uses the model. */
+static void log_next_command(const struct trainer_config *c)
+{
+    const bool is_adapter = c->step.dims.adapter.r > 0;
+    char model[FILE_PATH_MAX + 32] = "";
+    if (is_adapter)
+        text_format(model, sizeof model, "MODEL='%s' ", trainer_model_name(c));
+    log_console("to %s: %s %s %s%s='%s'%s%s", c->chat ? "talk" : "write text", program_name(),
+                c->chat ? "chat" : "generate", model, is_adapter ? "ADAPTER" : "CHECKPOINT_DIR",
+                c->checkpoint_dir, is_adapter && c->ignores_tensors ? " IGNORE_TENSORS=1" : "",
+                c->chat ? "" : " PROMPT='The' TOKENS=100");
+}
+
 void trainer_end(struct trainer *t)
 {
     const struct trainer_config *c = t->config;
@@ -116,13 +141,6 @@ void trainer_end(struct trainer *t)
     if (!t->checkpoint)
         return;
     log_console("checkpoint %s", t->last_checkpoint.path);
-    if (c->step.dims.task != MODEL_TASK_LM)
-        return;
-    const bool is_adapter = c->step.dims.adapter.r > 0;
-    char model[FILE_PATH_MAX + 32] = "";
-    if (is_adapter)
-        text_format(model, sizeof model, "MODEL='%s' ", c->model_path);
-    log_console("to %s: %s %s %s%s='%s'%s", c->chat ? "talk" : "write text", program_name(),
-                c->chat ? "chat" : "generate", model, is_adapter ? "ADAPTER" : "CHECKPOINT_DIR",
-                c->checkpoint_dir, c->chat ? "" : " PROMPT='The' TOKENS=100");
+    if (c->step.dims.task == MODEL_TASK_LM && has_tokenizer(c))
+        log_next_command(c);
 }

@@ -90,6 +90,12 @@ void trainer_ledger_add(struct trainer *t, const struct step_result *result, int
 /* trainer_ledger_checkpoint — records a checkpoint that was committed since the last call. */
 void trainer_ledger_checkpoint(struct trainer *t);
 void trainer_end(struct trainer *t); /* prints the summary of a run to the console */
+/* trainer_model_name — returns the name of the model for messages. */
+static inline const char *trainer_model_name(const struct trainer_config *config)
+{
+    return config->model_name ? config->model_name : config->model_path;
+}
+
 /* Writes to the console why this process has no step to do. */
 void trainer_end_early(const struct trainer *t);
 
@@ -100,6 +106,9 @@ void trainer_sentinel_ask(const struct trainer *t);
 /* trainer_sentinel_flip — makes the next step invert a bit in a gradient of this rank
  * (FAULT=gradient). Call it on one rank, before that step. */
 void trainer_sentinel_flip(const struct trainer *t);
+/* trainer_sentinel_obey — local, before a step: inverts the bit that `rehearse` ordered
+ * (board_flip_order), if it cannot reach a checkpoint. */
+enum status trainer_sentinel_obey(struct trainer *t);
 /* trainer_sentinel — fails on all ranks if replicas differ, with ST_FAULT on the faulty one. Call
  * it after a step, and before a checkpoint is saved. */
 enum status trainer_sentinel(struct trainer *t, bool before_save);

@@ -44,13 +44,17 @@ static enum status write_provenance(const struct trainer *t, const char *names, 
     text_add(out, "{\"version\":%s,\"model\":%s,\"settings\":%s,\"nodes\":%d,\"ranks\":%d", version,
              model, c->settings_json, c->step.comm ? comm_place(c->step.comm)->nodes : 1,
              t->consensus.ranks);
+    if (c->commits_json != NULL && c->commits_json[0] != '\0' &&
+        strlen(c->commits_json) < CKPT_COMMITS_MAX)
+        text_add(out, ",\"commits\":%s", c->commits_json);
     if (c->layout_json != NULL)
         text_add(out, ",\"layout\":%s", c->layout_json);
+    /* NCCL adds in an order of its own, and BALANCE=auto in the order of measured times, but not
+     * with virtual shards. */
+    const bool is_ordered = c->step.comm == NULL || c->step.shards > 0 ||
+                            (!comm_stays_on_device(c->step.comm) && !c->step.balances);
     text_add(out, ",\"exact\":%s,\"devices\":[",
-             (!grad_compress_quantises(c->step.store.compress) &&
-              (c->step.comm == NULL || !comm_stays_on_device(c->step.comm)))
-                 ? "true"
-                 : "false");
+             !grad_compress_quantises(c->step.store.compress) && is_ordered ? "true" : "false");
     add_devices(names, t->consensus.ranks, out);
     text_add(out, "]");
     /* The planned steps, if the learning rate depends on them: generations that differ only there

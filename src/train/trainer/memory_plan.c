@@ -195,10 +195,10 @@ static enum status peer_copies(const struct trainer_config *c,
                                int64_t *out)
 {
     *out = 0;
-    if (c->peer_copies != mode || place->is_discrete ||
-        peer_copy_why(&c->step, place->at.nodes) != NULL)
+    if (c->peer_copies != mode || peer_copy_why(&c->step, place->at.nodes) != NULL)
         return ST_OK;
-    return peer_copy_bytes(&c->step, &place->at, c->ranks_min, place->at.ranks, out);
+    return peer_copy_bytes(&c->step, &place->at, c->ranks_min, place->at.ranks, place->is_discrete,
+                           out);
 }
 
 enum status memory_plan_peer_copies(const struct trainer_config *config,

@@ -47,14 +47,19 @@ void trainer_sentinel_sums_end(struct trainer *t, enum status st)
 
 static bool is_on(const struct trainer *t)
 {
-    return t->config->sentinel_every > 0 && step_sentinel_compares(t->step);
+    return t->config->step.sentinel_every > 0 && step_sentinel_compares(t->step);
+}
+
+/* is_at — Returns true after each SENTINEL_EVERY-th step. */
+static bool is_at(const struct trainer *t)
+{
+    return t->config->step.sentinel_every > 0 &&
+           t->progress.step % t->config->step.sentinel_every == 0;
 }
 
 static bool is_due(const struct trainer *t, bool before_save)
 {
-    const int64_t step = t->progress.step;
-    return is_on(t) && t->step_compared != step &&
-           (before_save || step % t->config->sentinel_every == 0);
+    return is_on(t) && t->step_compared != t->progress.step && (before_save || is_at(t));
 }
 
 /* note_difference — Counts and publishes a difference immediately, because this generation ends. */
@@ -91,31 +96,82 @@ static enum status compare_replicas(struct trainer *t)
         return FAIL(ST_PEER,
                     "after step %lld the %s of rank %d differ from those of most of %d workers",
                     step, array, found.rank, found.replicas_n);
+    char suspect[STEP_CHECKSUMS_SUSPECT];
     return FAIL(ST_FAULT,
                 "after step %lld the %s of rank %d differ from those of most of %d workers: memory "
-                "or a processor of this node is suspect; run `convoy check` there, and replace the "
-                "node if this comes back",
-                step, array, found.rank, found.replicas_n);
+                "or a processor of %s is suspect; run `convoy check` there, and replace it if this "
+                "comes back",
+                step, array, found.rank, found.replicas_n,
+                step_checksums_suspect(step_core(t->step), suspect, sizeof suspect));
 }
 
 void trainer_sentinel_begin(struct trainer *t)
 {
     struct step_replica replica;
-    if (t->config->sentinel_every > 0 && t->numbers.comparisons < 0)
+    if (t->config->step.sentinel_every > 0 && t->numbers.comparisons < 0)
         t->numbers.comparisons = t->numbers.differences = 0;
-    if (t->config->sentinel_every == 0 || !step_sentinel_replica(t->step, &replica))
+    if (t->config->step.sentinel_every == 0 || !step_sentinel_replica(t->step, &replica))
         return;
     t->numbers.replica_elems = replica.elems;
+    t->numbers.replica_is_on_device = dev_is_discrete(t->config->step.dev);
     t->numbers.replica_address = (uint64_t)(uintptr_t)replica.parameters;
     LOG_DEBUG("%lld parameters at address %llu of process %d are compared",
               (long long)replica.elems, (unsigned long long)t->numbers.replica_address,
               t->numbers.pid);
 }
 
+/* A parameter in the memory of a device. */
+struct place {
+    struct stream *stream;
+    float *parameters;
+    enum status st;
+};
+
+static bool read_elem(void *arg, int64_t elem, float *out)
+{
+    struct place *p = arg;
+    p->st = dev_copy(p->stream, out, p->parameters + elem, sizeof *out);
+    p->st = p->st == ST_OK ? dev_sync(p->stream) : p->st;
+    return p->st == ST_OK;
+}
+
+/* is_between_saves — Returns true if a bit that is inverted now cannot reach a checkpoint: a change
+ * in rank 0 after the comparison before a checkpoint, and before the copy that is written, would be
+ * stored in it (decision 061). */
+static bool is_between_saves(const struct trainer *t)
+{
+    const int64_t every = t->config->checkpoint_every;
+    return every < 3 || (t->progress.step % every >= 1 && t->progress.step % every <= every - 2);
+}
+
+enum status trainer_sentinel_obey(struct trainer *t)
+{
+    struct board *board = t->config->board;
+    const int worker_i = t->config->worker_i;
+    const uint64_t choice = board_flip_ordered(board, worker_i);
+    struct step_replica replica;
+    if (choice == 0 || !is_between_saves(t) || !step_sentinel_replica(t->step, &replica))
+        return ST_OK;
+    TRY(step_drain(t->step));
+    struct place place = {step_stream(t->step), replica.parameters, ST_OK};
+    struct board_flip done = {.choice = choice, .step = t->progress.step};
+    if (bit_flip_choose(choice, replica.elems, read_elem, &place, &done.flip)) {
+        TRY(dev_copy(place.stream, place.parameters + done.flip.elem, &done.flip.after,
+                     sizeof done.flip.after));
+        TRY(dev_sync(place.stream));
+    } else {
+        TRY(place.st);
+        done.flip.elem = -1;
+    }
+    done.at_ms = clock_ms();
+    board_flip_done(board, worker_i, &done);
+    return ST_OK;
+}
+
 /* A step before a checkpoint compares, too, so that no wrong result is saved. */
 void trainer_sentinel_ask(const struct trainer *t)
 {
-    const int64_t every = t->config->sentinel_every, save_every = t->config->checkpoint_every,
+    const int64_t every = t->config->step.sentinel_every, save_every = t->config->checkpoint_every,
                   step = t->progress.step + 1;
     if (every > 0 && (step % every == 0 || (save_every > 0 && step % save_every == 0)))
         step_shard_check_ask(t->step, 1 + step / every);
@@ -147,10 +203,12 @@ static bool is_wrong_result(struct trainer *t, enum status st)
 }
 
 /* The sums of the updates identify a rank even if two replicas have no majority, so they come
- * first. */
+ * first. Updates do not read frozen parameters, so these are verified also if no rank has the same
+ * state. */
 enum status trainer_sentinel(struct trainer *t, bool before_save)
 {
-    if (before_save || is_due(t, false))
+    const bool has_frozen = step_frozen_table(t->step)->params_n > 0;
+    if (before_save || is_due(t, false) || (has_frozen && is_at(t)))
         TRY(verify_sums(t));
     return is_due(t, before_save) ? compare_replicas(t) : ST_OK;
 }

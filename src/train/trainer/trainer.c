@@ -5,7 +5,6 @@
  * is shared first (consensus.h): if a rank acted on it by itself, it would make calls that no other
  * rank makes. */
 #include "train/feature/step_local.h"
-#include "train/feature/step_shards.h"
 #include "train/feature/step_update_sums.h"
 #include "train/trainer/trainer.h"
 
@@ -277,6 +276,7 @@ static enum status one_step(struct trainer *t)
             samples = step_samples_at(&c->step, t->progress.step);
     assert_note("step %lld begins", (long long)t->progress.step + 1);
     TRY(inject_fault(t, &fault));
+    TRY(trainer_sentinel_obey(t));
     trainer_sentinel_ask(t);
     if (t->checkpoint_async)
         checkpoint_async_poll(t->checkpoint_async);
@@ -286,7 +286,6 @@ static enum status one_step(struct trainer *t)
     t->request = (enum board_request)result.vote;
     t->numbers.comparisons += result.is_compared;
     t->progress.step++;
-    TRY(step_shards_balance(t->step, &result));
     t->progress.samples += samples;
     t->progress.tokens += samples * c->step.seq_tokens;
     t->progress.trained += c->chat ? result.targets : 0;
@@ -542,7 +541,7 @@ static enum status run_loop(struct trainer *t)
         return stop_run(t, request);
     trainer_publish(t, BOARD_PHASE_TRAINING);
     step_run_forget_sent(t->step);
-    step_update_sums_keep(t->step, t->progress.step);
+    TRY(step_update_sums_keep(t->step, t->progress.step));
     trainer_sentinel_begin(t);
     TRY(call_look(t, NULL));
     while (t->progress.step < t->end) {

@@ -42,13 +42,14 @@ enum trainer_fault {
 typedef enum status trainer_look(void *arg, struct step *step, const struct step_result *result);
 
 struct trainer_config {
-    /* The trainer itself sets is_loaded, checks_updates and the heartbeat. */
+    /* The trainer itself sets is_loaded and the heartbeat. */
     struct step_config step;
     enum dev_cuda_attention attention; /* the device's choice, for the memory plan */
     bool is_atomic; /* also for the plan: cuDNN may compute the backward pass in any order */
     struct board *board;
     int worker_i;
     const char *model_path;   /* source of the initial weights, see weights.h; "": random */
+    const char *model_name;   /* MODEL as the user wrote it, for messages; NULL: model_path */
     const char *adapter_path; /* source of the initial adapter, see adapter.h; "" or NULL: drawn */
     bool ignores_tensors;     /* ignores tensors of the model at model_path, see load.h */
     struct feed *feed, *val_feed; /* val_feed NULL: no evaluation */
@@ -65,7 +66,6 @@ struct trainer_config {
     int ranks_min, ranks_max;
     int peer_copy_fd; /* memory that outlives this process (peer_copy.h); -1: no copies */
     int64_t eval_every;
-    int64_t sentinel_every;      /* steps between comparisons; 0: none, and updates check nothing */
     const char *metrics_file;    /* "": none */
     const char *tensorboard_dir; /* "" or NULL: none */
     const char *run_name;        /* subfolder of tensorboard_dir; "" or NULL: none */
@@ -78,8 +78,12 @@ struct trainer_config {
      * loss are recorded; borrowed; NULL: another task */
     const struct chat *chat;
     const char *settings_json; /* for the checkpoint, see checkpoint.h */
+    const char *commits_json;  /* likewise, and for the ledger */
     /* for the ledger: the settings that decide rounding; NULL: none */
     const char *layout_json;
+    /* with virtual shards: the parts of this rank's device that decide the bits of its results, the
+     * same on all ranks; NULL: not compared */
+    const char *arithmetic;
     const char *version; /* for the checkpoint */
     bool is_terminal;    /* draw a progress bar */
     bool is_brief;       /* this rank prints the few lines of a node other than node 0 */

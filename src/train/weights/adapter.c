@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "train/weights/outline.h"
 #include "train/weights/weights.h"
 
 struct adapter {
@@ -19,35 +20,53 @@ struct adapter {
     float *values; /* made by adapter_merge */
 };
 
-/* ---- what a folder of PEFT adapts ---- */
+/* ---- a PEFT folder ---- */
 
-static bool is_in_table(void *arg, const char *name) { return param_find(arg, name) != NULL; }
+/* A search for the matrices that the tensors of a folder adapt. */
+struct finder {
+    const struct model_dims *dims;
+    struct param_table all; /* tensors of an adapter of all linear layers */
+    unsigned targets;       /* the matrices found */
+};
 
-/* find_targets — finds the targets whose tensors the folder has, all of them and no other. */
+/* find_target — notes the matrix of a tensor; false: the model has none for it. */
+static bool find_target(void *arg, const char *name)
+{
+    struct finder *finder = arg;
+    const bool is_known = param_find(&finder->all, name) != NULL;
+    if (is_known)
+        finder->targets |= model_targets_of(finder->dims, name);
+    return is_known;
+}
+
+/* find_targets — sets the targets to the matrices whose tensors the folder has. Every block must
+ * have all of them. */
 static enum status find_targets(struct adapter *adapter, struct model_dims *dims)
 {
-    static const enum model_targets all[] = {MODEL_TARGETS_ALL, MODEL_TARGETS_ATTENTION,
-                                             MODEL_TARGETS_MLP};
-    const char *stray = NULL;
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        dims->adapter.targets = all[i];
-        param_table_free(&adapter->table);
-        TRY(model_describe_trained(dims, &adapter->table));
-        stray = peft_stray(adapter->peft, is_in_table, &adapter->table);
-        if (!stray && peft_tensors(adapter->peft) == adapter->table.params_n)
-            return ST_OK;
-        if (stray && i == 0)
-            return FAIL(ST_BAD_DATA,
-                        "%s: tensor %s is of no linear layer of a block of %s; use an adapter of "
-                        "this model, whose target_modules are such layers",
-                        adapter->path, stray, dims->name);
-    }
+    struct finder finder = {.dims = dims};
+    char text[MODEL_TARGETS_TEXT_MAX];
+    dims->adapter.targets = MODEL_TARGETS_ALL;
+    TRY(model_check(dims));
+    TRY(model_describe_trained(dims, &finder.all));
+    const char *stray = peft_stray(adapter->peft, find_target, &finder);
+    param_table_free(&finder.all);
+    if (stray)
+        return FAIL(ST_BAD_DATA,
+                    "%s: tensor %s is of no linear layer of a block of %s; use an adapter of this "
+                    "model, whose target_modules are such layers",
+                    adapter->path, stray, dims->name);
+    if (finder.targets == 0)
+        return FAIL(ST_BAD_DATA, "%s holds no tensors; its file is damaged", adapter->path);
+    dims->adapter.targets = finder.targets;
+    TRY(model_describe_trained(dims, &adapter->table));
+    if (peft_tensors(adapter->peft) == adapter->table.params_n)
+        return ST_OK;
     return FAIL(
         ST_BAD_DATA,
-        "%s adapts some linear layers of %s, in %d tensors; an adapter of all linear layers, "
-        "of all of attention (q, k, v and o), or of all of the MLP, in every layer, is read "
-        "(LORA_TARGETS): merge this one in PEFT (merge_and_unload), and use the merged model",
-        adapter->path, dims->name, peft_tensors(adapter->peft));
+        "%s adapts %s of %s only in some blocks: it has %d tensors, and %d would adapt "
+        "them in every block; merge it in PEFT (merge_and_unload), and use the merged model",
+        adapter->path, model_targets_text(dims, text), dims->name, peft_tensors(adapter->peft),
+        adapter->table.params_n);
 }
 
 static enum status open_peft(struct adapter *adapter, struct model_dims *dims)
@@ -62,7 +81,6 @@ static enum status open_peft(struct adapter *adapter, struct model_dims *dims)
                     ": \"r\" is %lld and \"lora_alpha\" is %g; r must be at most %d, "
                     "and lora_alpha at least 1e-6",
                     adapter->path, (long long)config->rank, config->alpha, MODEL_ADAPTER_RANK_MAX);
-    TRY(model_check(dims));
     return find_targets(adapter, dims);
 }
 
@@ -129,6 +147,22 @@ struct model_adapter adapter_of(const struct adapter *adapter)
 {
     return adapter->merge.dims.adapter;
 }
+
+enum status adapter_dims(const char *path, const struct model_dims *base, struct model_adapter *out)
+{
+    struct adapter *adapter;
+    struct outline outline;
+    if (outline_is_at(path)) {
+        TRY(outline_read(path, &outline));
+        *out = outline.dims.adapter;
+        return ST_OK;
+    }
+    TRY(adapter_open(path, base, &adapter));
+    *out = adapter->merge.dims.adapter;
+    adapter_close(adapter);
+    return ST_OK;
+}
+
 const char *adapter_path(const struct adapter *adapter) { return adapter->path; }
 const struct ckpt *adapter_ckpt(const struct adapter *adapter) { return adapter->ckpt; }
 const struct load_file *adapter_load_file(const struct adapter *adapter) { return &adapter->file; }

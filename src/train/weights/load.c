@@ -4,8 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <openssl/evp.h>
-
 #include "base/assert.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -60,30 +58,24 @@ enum status load_find(const struct load_file *file, const struct param *p, struc
 
 /* ---- the sum, and the adapter that is added ---- */
 
-struct load_sum {
-    EVP_MD_CTX *context;
-};
-
-struct load_sum *load_sum_open(void)
+EVP_MD_CTX *load_sum_open(void)
 {
-    struct load_sum *sum = memory_new(1, sizeof *sum);
-    sum->context = EVP_MD_CTX_new();
-    const bool is_open = sum->context && EVP_DigestInit_ex(sum->context, EVP_sha256(), NULL) == 1;
+    EVP_MD_CTX *sum = EVP_MD_CTX_new();
+    const bool is_open = sum && EVP_DigestInit_ex(sum, EVP_sha256(), NULL) == 1;
     ASSERT(is_open);
     return sum;
 }
 
-void load_sum_close(struct load_sum *sum, char out[MODEL_SHA256_MAX])
+void load_sum_close(EVP_MD_CTX *sum, char out[MODEL_SHA256_MAX])
 {
     unsigned char digest[EVP_MAX_MD_SIZE];
     if (!sum)
         return;
-    const bool is_done = EVP_DigestFinal_ex(sum->context, digest, NULL) == 1;
+    const bool is_done = EVP_DigestFinal_ex(sum, digest, NULL) == 1;
     ASSERT(is_done);
     for (int i = 0; out && i < (MODEL_SHA256_MAX - 1) / 2; i++)
         text_format(out + 2 * i, 3, "%02x", digest[i]);
-    EVP_MD_CTX_free(sum->context);
-    free(sum);
+    EVP_MD_CTX_free(sum);
 }
 
 /* find_factor — finds A or B of a weight in the adapter's table; NULL: it has none. */
@@ -128,10 +120,8 @@ static void read_values(const struct load_target *to, const struct param *p,
                         const struct load_entry *entry, int64_t first, int64_t n, float *out)
 {
     load_read(entry, first, n, out);
-    if (to->sum) {
-        const bool is_added = EVP_DigestUpdate(to->sum->context, out, (size_t)n * sizeof *out) == 1;
-        ASSERT(is_added);
-    }
+    const bool is_added = !to->sum || EVP_DigestUpdate(to->sum, out, (size_t)n * sizeof *out) == 1;
+    ASSERT(is_added);
     if (to->merge)
         load_merge_add(to->merge, p, first, n, out);
 }

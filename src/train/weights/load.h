@@ -8,6 +8,8 @@
 
 #include <stddef.h>
 
+#include <openssl/evp.h>
+
 #include "base/status.h"
 #include "dev/dev.h"
 #include "format/ckpt.h"
@@ -18,7 +20,7 @@
 #include "model/model.h"
 
 /* An adapter (LoRA) that is added to weights while they are read: W + (alpha/r)·B·A. Its tensors
- * are in `values`, with the offsets of `table`, of which each A precedes the B's of its layer. */
+ * are in `values`, with the offsets of `table`. There each A precedes the B's of its layer. */
 struct load_merge {
     struct model_dims dims; /* with the adapter */
     const struct param_table *table;
@@ -27,10 +29,9 @@ struct load_merge {
 
 /* A sum of a model's weights: SHA-256 of all values as f32, little-endian, parameter by parameter
  * in the order of the table. */
-struct load_sum;
-struct load_sum *load_sum_open(void);
+EVP_MD_CTX *load_sum_open(void);
 /* load_sum_close — writes the digits to out (NULL: not wanted), and frees the sum. Accepts NULL. */
-void load_sum_close(struct load_sum *sum, char out[MODEL_SHA256_MAX]);
+void load_sum_close(EVP_MD_CTX *sum, char out[MODEL_SHA256_MAX]);
 
 /* The target of a load: table->total_elems f32 elements on stream's device. stream NULL: in host
  * memory. data NULL: names and shapes are checked and nothing is read. With put, values are passed
@@ -42,7 +43,7 @@ struct load_target {
     /* range of the table's elements */
     enum status (*put)(void *arg, int64_t first, int64_t n, const float *values);
     void *arg;
-    struct load_sum *sum;           /* the values before a merge are added to it; NULL: none */
+    EVP_MD_CTX *sum;                /* the values before a merge are added to it; NULL: none */
     const struct load_merge *merge; /* an adapter to be added; NULL: none */
     bool skips_hidden;              /* the file has no hidden matrices */
     bool ignores_tensors; /* leaves out tensors of a Hugging Face folder that are not the model's */
@@ -77,8 +78,8 @@ bool load_has(const struct load_entry *entry);
 /* load_read — reads elements [first, first+n) as float; the range must be valid. Whole rows are
  * fastest. */
 void load_read(const struct load_entry *entry, int64_t first, int64_t n, float *out);
-/* load_merge_add — adds the adapter to elements [first, first + n) of a parameter of the model,
- * which are in `values`; nothing if it has none. */
+/* load_merge_add — adds the adapter to `values`: elements [first, first + n) of a parameter of the
+ * model. No effect if the parameter has no adapter. */
 void load_merge_add(const struct load_merge *merge, const struct param *p, int64_t first, int64_t n,
                     float *values);
 /* load_release — removes a parameter's pages from resident memory. Call it when the parameter has

@@ -91,9 +91,6 @@ static const char *const mlp_words[] = {[MODEL_MLP_GELU_TANH] = "gelu_tanh",
                                         [MODEL_MLP_GELU_ERF] = "gelu_erf",
                                         [MODEL_MLP_SWIGLU] = "swiglu",
                                         [MODEL_MLP_RELU2] = "relu2"};
-static const char *const targets_words[] = {[MODEL_TARGETS_ALL] = "all",
-                                            [MODEL_TARGETS_ATTENTION] = "attention",
-                                            [MODEL_TARGETS_MLP] = "mlp"};
 static const char *const bias_words[] = {
     [MODEL_BIAS_ALL] = "all", [MODEL_BIAS_QKV] = "qkv", [MODEL_BIAS_NONE] = "none"};
 static const char *const scaling_words[] = {[MODEL_ROPE_KIND_NONE] = "none",
@@ -150,7 +147,7 @@ static void add_marks(const struct model_dims *d, struct text *out)
 
 enum status load_dims_json(const struct model_dims *dims, char *out, size_t cap)
 {
-    char name[4 * sizeof dims->name];
+    char name[4 * sizeof dims->name], targets[MODEL_TARGETS_TEXT_MAX];
     struct text text = {.data = NULL};
     json_quote(name, sizeof name, dims->name);
     text_add(&text,
@@ -183,7 +180,7 @@ enum status load_dims_json(const struct model_dims *dims, char *out, size_t cap)
                  ",\"lora_rank\":%lld,\"lora_alpha\":%s,\"lora_targets\":\"%s\","
                  "\"base_sha256\":\"%s\"",
                  (long long)dims->adapter.r, text_f64(dims->adapter.alpha).text,
-                 targets_words[dims->adapter.targets], dims->adapter.base_sha256);
+                 model_targets_text(dims, targets), dims->adapter.base_sha256);
     add_marks(dims, &text);
     text_add(&text, "}");
     bool is_made = !text.overflow, fits = is_made && text_copy(out, cap, text.data);
@@ -205,8 +202,8 @@ static enum status read_word(const cJSON *object, const char *key, const char *c
             return ST_OK;
         }
     return FAIL(ST_BAD_DATA,
-                "model dimensions: %s is \"%.20s\", which this version does not know; use a newer "
-                "version of the program",
+                "model dimensions: %s is \"%.20s\", which this version does not support; use "
+                "a newer version of the program",
                 key, word);
 }
 
@@ -236,16 +233,21 @@ static enum status read_rope(const cJSON *object, struct model_rope *r)
     return json_get_i64(object, "rope_original_context", 0, WIDTH_MAX, &r->original_context);
 }
 
-/* read_adapter — Reads the adapter; without "lora_rank" there is none. */
-static enum status read_adapter(const cJSON *object, struct model_adapter *out)
+/* read_adapter — Reads the adapter; without "lora_rank" there is none. dims: the model's. */
+static enum status read_adapter(const cJSON *object, const struct model_dims *dims,
+                                struct model_adapter *out)
 {
-    int targets = 0;
+    const char *targets;
     if (!cJSON_GetObjectItemCaseSensitive(object, "lora_rank"))
         return ST_OK;
     TRY(json_get_i64(object, "lora_rank", 1, MODEL_ADAPTER_RANK_MAX, &out->r));
     TRY(json_get_f64(object, "lora_alpha", &out->alpha));
-    TRY(read_word(object, "lora_targets", targets_words, COUNT_OF(targets_words), &targets));
-    out->targets = (enum model_targets)targets;
+    TRY(json_get_string(object, "lora_targets", &targets));
+    if (model_targets_parse(dims, "lora_targets", targets, &out->targets) != ST_OK)
+        return FAIL(ST_BAD_DATA,
+                    "model dimensions: lora_targets is \"%.60s\", which this version "
+                    "does not support; use a newer version of the program",
+                    targets);
     text_copy(out->base_sha256, sizeof out->base_sha256, json_text(object, "base_sha256"));
     return ST_OK;
 }
@@ -301,8 +303,8 @@ static enum status read_arch(const cJSON *object, struct model_dims *out)
                     "removed; train a model without VALUE_EMBEDS");
     if (!model_arch_find(name, &out->arch))
         return FAIL(ST_BAD_DATA,
-                    "model dimensions: arch is \"%.20s\", which this version does not know; use a "
-                    "newer version of the program",
+                    "model dimensions: arch is \"%.20s\", which this version does not support; "
+                    "use a newer version of the program",
                     name);
     out->features = model_arch_features(out->arch);
     TRY(json_get_i64(object, "kv_heads", 1, WIDTH_MAX, &out->kv_heads));
@@ -333,7 +335,7 @@ static enum status read_dims(const cJSON *object, struct model_dims *out)
     TRY(json_get_i64(object, "context", 1, WIDTH_MAX, &out->context));
     TRY(json_get_i64(object, "vocab", 1, WIDTH_MAX, &out->vocab));
     TRY(read_arch(object, out));
-    TRY(read_adapter(object, &out->adapter));
+    TRY(read_adapter(object, out, &out->adapter));
     TRY(read_marks(object, out->vocab, &out->marks));
     return model_check(out);
 }

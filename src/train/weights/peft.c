@@ -105,6 +105,36 @@ static enum status read_config(const char *dir, struct peft_config *out)
     return st;
 }
 
+/* read_base — writes the name of the folder's model, as its config records it; "": unknown. */
+static void read_base(const char *dir, char *out, size_t cap)
+{
+    char path[FILE_PATH_MAX], *bytes = NULL;
+    cJSON *root = NULL;
+    size_t n = 0;
+    out[0] = 0;
+    if (file_join(path, sizeof path, dir, PEFT_CONFIG) != ST_OK ||
+        file_read(path, CONFIG_BYTES_MAX, &bytes, &n) != ST_OK ||
+        json_parse(bytes, n, path, &root) != ST_OK)
+        status_clear();
+    else
+        text_copy(out, cap, json_text(root, "base_model_name_or_path"));
+    cJSON_Delete(root);
+    free(bytes);
+}
+
+enum status peft_refuse(const char *path)
+{
+    char base[128], model[192] = "";
+    read_base(path, base, sizeof base);
+    if (base[0])
+        text_format(model, sizeof model, " (base_model_name_or_path: %s)", base);
+    return FAIL(ST_BAD_SETTING,
+                "%s is an adapter of PEFT, not a model or a checkpoint; set MODEL to its model%s "
+                "and ADAPTER=%s, which train, chat, generate and eval accept, or merge them in "
+                "PEFT (merge_and_unload)",
+                path, model, path);
+}
+
 /* ---- the weights ---- */
 
 bool peft_name(enum hf_arch arch, const char *name, char *out, size_t cap)

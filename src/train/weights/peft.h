@@ -23,6 +23,9 @@ struct peft_config {
 #define PEFT_WEIGHTS "adapter_model.safetensors"
 
 bool peft_is_folder(const char *path); /* holds an adapter_config.json */
+/* peft_refuse — fails with ST_BAD_SETTING if the folder is given as a model or as a checkpoint; the
+ * message has its path, its model, and the settings that use it. */
+enum status peft_refuse(const char *path);
 struct peft;
 /* peft_open — reads the config, and maps and parses the weights. arch: the model's, which decides
  * on the prefix. Refuses, with the key, adapters that compute something else: DoRA, rsLoRA, ranks

@@ -11,8 +11,13 @@
 #include "base/text.h"
 #include "format/hf.h"
 #include "format/llmc.h"
+#include "train/weights/outline.h"
+#include "train/weights/peft.h"
 
-bool weights_are_at(const char *path) { return hf_is_folder(path) || llmc_is_file(path); }
+bool weights_are_at(const char *path)
+{
+    return hf_is_folder(path) || llmc_is_file(path) || outline_is_at(path);
+}
 
 /* is_one — Returns true for a checkpoint itself, false for a folder of checkpoints. */
 static bool is_one(const char *path)
@@ -78,6 +83,8 @@ static enum status open_ckpt(const char *path, bool is_lazy, struct ckpt **out)
                     "%s holds no valid checkpoint but a model made elsewhere; use it as MODEL, or "
                     "make a checkpoint of it with `convoy import`",
                     path);
+    if (peft_is_folder(path))
+        return peft_refuse(path);
     return FAIL(ST_NO_INPUT,
                 "%s holds no valid checkpoint; name a checkpoint, or the folder of a run", path);
 }
@@ -106,21 +113,6 @@ enum status weights_peek(const char *path, struct ckpt **out)
     return open_with_dims(path, true, out, &dims);
 }
 
-enum status weights_file(const char *path, char *out, size_t cap)
-{
-    struct ckpt *ckpt;
-    if (hf_is_folder(path))
-        return file_join(out, cap, path, "model.safetensors");
-    if (!weights_are_ckpt(path)) {
-        text_copy(out, cap, path);
-        return ST_OK;
-    }
-    TRY(open_ckpt(path, true, &ckpt));
-    enum status st = file_join(out, cap, ckpt_path(ckpt), "manifest.json");
-    ckpt_close(ckpt);
-    return st;
-}
-
 enum status weights_dims(const char *path, struct model_dims *out)
 {
     struct hf_config config;
@@ -143,6 +135,12 @@ enum status weights_dims(const char *path, struct model_dims *out)
         struct ckpt *ckpt;
         TRY(open_with_dims(path, true, &ckpt, out));
         ckpt_close(ckpt);
+        return ST_OK;
+    }
+    if (outline_is_at(path)) {
+        struct outline outline;
+        TRY(outline_read(path, &outline));
+        *out = outline.dims;
         return ST_OK;
     }
     TRY(hf_read_config(path, &config));

@@ -12,12 +12,11 @@
 #include "model/model.h"
 #include "train/weights/load.h"
 
-/* weights_are_at — returns true for a folder with a config.json, and for a regular file. */
+/* weights_are_at — returns true for a folder with a config.json, for a regular file, and for a
+ * folder with the outline of a model on node 0 (outline.h). */
 bool weights_are_at(const char *path);
 /* weights_are_ckpt — returns true for a checkpoint, and for a folder of checkpoints. */
 bool weights_are_ckpt(const char *path);
-/* weights_file — finds the path of a file whose first bytes identify the model. */
-enum status weights_file(const char *path, char *out, size_t cap);
 /* weights_dims — reads the dimensions and task of the model; dims.name becomes the name of the
  * folder or file. */
 enum status weights_dims(const char *path, struct model_dims *out);
@@ -48,7 +47,8 @@ void weights_close(struct weights *weights); /* accepts NULL */
  * ST_BAD_DATA, or in a folder of checkpoints the one before it is used. */
 enum status weights_load(const char *path, const struct load_target *to);
 /* weights_checkpoint — opens the checkpoint at path, or the newest valid one in the folder.
- * ST_NO_INPUT: none. ST_BAD_DATA: all are damaged. The caller closes it. */
+ * ST_NO_INPUT: none. ST_BAD_DATA: all are damaged. ST_BAD_SETTING: the folder is an adapter of
+ * PEFT. The caller closes it. */
 enum status weights_checkpoint(const char *path, struct ckpt **out, struct model_dims *dims_out);
 /* weights_peek — does the same without reading the tensors: damage is not noticed. */
 enum status weights_peek(const char *path, struct ckpt **out);

@@ -76,6 +76,32 @@ TEST(requests_only_rise)
     board_close(board);
 }
 
+/* What another process orders reaches the worker that it names, until a new process takes its
+ * place. */
+TEST(faults_are_ordered)
+{
+    struct board *board;
+    struct board_flip done = {.choice = 7, .step = 3, .flip = {41, 30, 1, -1}}, got;
+    assert_int_equal(board_create(2, 2, &board), ST_OK);
+    board_flip_order(board, 1, 7);
+    board_break(board, 1, 5);
+    assert_int_equal(board_flip_ordered(board, 0), 0);
+    assert_int_equal(board_broken(board, 0), 0);
+    assert_int_equal(board_flip_ordered(board, 1), 7);
+    assert_int_equal(board_broken(board, 1), 5);
+    assert_false(board_flip_copy(board, 1, &got));
+    board_flip_done(board, 1, &done);
+    assert_int_equal(board_flip_ordered(board, 1), 0);
+    assert_true(board_flip_copy(board, 1, &got));
+    assert_int_equal(got.flip.elem, 41);
+    board_flip_order(board, 1, 9);
+    board_worker_clear(board, 1);
+    assert_int_equal(board_flip_ordered(board, 1), 0);
+    assert_false(board_flip_copy(board, 1, &got));
+    assert_int_equal(board_broken(board, 1), 5); /* a later generation is not broken */
+    board_close(board);
+}
+
 static void fill(struct board_worker *worker, int64_t n)
 {
     worker->step = n;

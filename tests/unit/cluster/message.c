@@ -3,6 +3,7 @@
 #include "harness.h"
 
 #include "cluster/message.h"
+#include "cluster/succession.h"
 #include "net/base64.h"
 
 static struct message_body body;
@@ -40,8 +41,15 @@ static void write_hello(struct text *out)
                                           .ranks = &rank,
                                           .addresses_n = 2,
                                           .addresses = addresses};
-    struct message_join join = {
-        MESSAGE_PROTOCOL, 8, 2, 4711, "a-host", "{\"SEED\":\"1\",\"DATA\":\"a\\\"b\"}"};
+    struct message_join join = {MESSAGE_PROTOCOL,
+                                8,
+                                2,
+                                4711,
+                                "a-host",
+                                "{\"SEED\":\"1\",\"DATA\":\"a\\\"b\"}",
+                                0,
+                                NULL,
+                                {0, 0}};
     snprintf(heartbeat.why, sizeof(heartbeat.why), "it \"died\"\n");
     message_write_heartbeat(out, &heartbeat, &join, 1000);
 }
@@ -125,18 +133,25 @@ TEST(replies_are_read_as_written)
                                   .is_leave_confirmed = true,
                                   .stop = 4,
                                   .st = ST_DISAGREE,
+                                  .leader_id = 2,
+                                  .control = "10.0.0.2:29500",
                                   .counts = {3, 1, 1, {-1, 0, ST_OK}},
                                   .text = "why \"this\"",
                                   .missing = "node 3"};
     struct message_reply back;
     message_write_reply(&out, &reply);
     assert_int_equal(message_read_reply(out.data, out.len, &back), ST_OK);
-    assert_memory_equal(&reply, &back, offsetof(struct message_reply, text));
+    assert_memory_equal(&reply, &back, offsetof(struct message_reply, control));
+    assert_string_equal(back.control, reply.control);
+    assert_memory_equal(&reply.counts, &back.counts, sizeof reply.counts);
     assert_string_equal(back.text, reply.text);
     for (size_t n = 0; n < out.len; n++)
         assert_int_equal(message_read_reply(out.data, n, &back), ST_BAD_DATA);
     text_free(&out);
 }
+
+static struct succession_world past;
+static char controls[3][CLUSTER_CONTROL_MAX];
 
 TEST(a_world_has_the_right_number_of_addresses)
 {
@@ -151,22 +166,130 @@ TEST(a_world_has_the_right_number_of_addresses)
                                                       .addresses = addresses,
                                                       .node_ids = ids,
                                                       .secret = "sixteen bytes o"});
-    assert_int_equal(message_read_world(out.data, out.len, 3, 1, back, ids_back, &world), ST_OK);
+    assert_int_equal(
+        message_read_world(out.data, out.len, 3, 1, back, ids_back, &past, controls, &world),
+        ST_OK);
     assert_memory_equal(world.secret, "sixteen bytes o", sizeof(world.secret));
     assert_true(world.generation == 6 && world.nodes_n == 2 && world.ranks_n == 2);
     assert_true(back[0].bytes == 5 && back[1].bytes == CLUSTER_ADDRESS_MAX);
     assert_memory_equal(ids_back, ids, sizeof ids);
     /* nodes 0 and 2 of two; two workers each */
-    assert_int_equal(message_read_world(out.data, out.len, 2, 1, back, ids_back, &world),
-                     ST_BAD_DATA);
-    assert_int_equal(message_read_world(out.data, out.len, 3, 2, back, ids_back, &world),
-                     ST_BAD_DATA);
+    assert_int_equal(
+        message_read_world(out.data, out.len, 2, 1, back, ids_back, &past, controls, &world),
+        ST_BAD_DATA);
+    assert_int_equal(
+        message_read_world(out.data, out.len, 3, 2, back, ids_back, &past, controls, &world),
+        ST_BAD_DATA);
     text_free(&out);
 }
 
-TEST(the_nodes_of_a_world_ascend_from_0)
+/* Two worlds; the first one is finished. */
+static void make_past(struct succession *out)
 {
-    static const char *const wrong[] = {"",   "1",     "0,0",     "0,2,1", "0,3",
+    const struct succession_world first = {.generation = 4,
+                                           .coordinator = {1, 2},
+                                           .has_stepped = true,
+                                           .n = 1,
+                                           .processes = {{.node_id = 0, .incarnation = {3, 4}}}};
+    const struct succession_world second = {.generation = 5,
+                                            .coordinator = {1, 2},
+                                            .n = 2,
+                                            .processes = {{.node_id = 0, .incarnation = {3, 4}},
+                                                          {.node_id = 2, .incarnation = {5, 6}}}};
+    *out = (struct succession){0};
+    assert_true(succession_add(out, &first) && succession_add(out, &second));
+}
+
+TEST(a_world_has_its_processes_and_where_they_listen)
+{
+    static const char listen[2][CLUSTER_CONTROL_MAX] = {"10.0.0.1:29500", "[fe80::1]:4711"};
+    static struct succession list;
+    static const int ids[] = {0, 2};
+    struct text out = {0};
+    static struct cluster_address back[3];
+    int ids_back[3];
+    struct cluster_world world;
+    make_past(&list);
+    message_write_world(&out, &(struct cluster_world){.generation = 5,
+                                                      .ranks_n = 2,
+                                                      .nodes_n = 2,
+                                                      .addresses = addresses,
+                                                      .node_ids = ids,
+                                                      .past = &list.worlds[1],
+                                                      .controls = listen,
+                                                      .secret = "sixteen bytes o"});
+    assert_int_equal(
+        message_read_world(out.data, out.len, 3, 1, back, ids_back, &past, controls, &world),
+        ST_OK);
+    assert_true(world.past == &past && past.n == 2 && past.generation == 5);
+    assert_memory_equal(past.processes, list.worlds[1].processes, 2 * sizeof *past.processes);
+    assert_string_equal(world.controls[0], listen[0]);
+    assert_string_equal(world.controls[1], listen[1]);
+    for (size_t n = 0; n < out.len; n++)
+        assert_int_equal(
+            message_read_world(out.data, n, 3, 1, back, ids_back, &past, controls, &world),
+            ST_BAD_DATA);
+    text_free(&out);
+}
+
+TEST(a_member_joins_with_its_list_of_worlds)
+{
+    static struct succession list, list_back;
+    static struct message_body back;
+    struct text out = {0};
+    const struct message_heartbeat heartbeat = {.node_id = 2,
+                                                .incarnation = {5, 6},
+                                                .sequence = 1,
+                                                .revision = -1,
+                                                .step = -1,
+                                                .lost_worker = -1,
+                                                .lost_step = -1};
+    make_past(&list);
+    list.left_out = 3;
+    const struct message_join join = {.protocol = MESSAGE_PROTOCOL,
+                                      .nodes_n = 3,
+                                      .workers_n = 1,
+                                      .agree_json = "{}",
+                                      .control_port = 4711,
+                                      .past = &list,
+                                      .ended = {3, 4}};
+    back.past = &list_back;
+    message_write_heartbeat(&out, &heartbeat, &join, 0);
+    assert_int_equal(message_read_heartbeat(out.data, out.len, &back), ST_OK);
+    assert_true(back.has_join && back.join.control_port == 4711 && back.join.past == &list_back &&
+                message_is_same(back.join.ended, join.ended));
+    assert_true(list_back.n == 2 && list_back.left_out == 3 && list_back.worlds[0].has_stepped &&
+                !list_back.worlds[1].has_stepped && list_back.worlds[1].generation == 5);
+    assert_memory_equal(list_back.worlds[1].processes, list.worlds[1].processes,
+                        2 * sizeof *list.worlds[1].processes);
+    text_free(&out);
+}
+
+TEST(a_view_comes_back_as_it_was_sent)
+{
+    const struct message_view view = {.node_id = 1,
+                                      .incarnation = {7, 8},
+                                      .is_coordinator = true,
+                                      .coordinator = {9, 10},
+                                      .generation = 3,
+                                      .is_running = true,
+                                      .has_past = true,
+                                      .leader_id = 1,
+                                      .control = "10.0.0.2:29500"};
+    struct message_view back;
+    struct text out = {0};
+    message_write_view(&out, &view);
+    assert_int_equal(message_read_view(out.data, out.len, &back), ST_OK);
+    assert_memory_equal(&view, &back, offsetof(struct message_view, control));
+    assert_string_equal(back.control, view.control);
+    for (size_t n = 0; n < out.len; n++)
+        assert_int_equal(message_read_view(out.data, n, &back), ST_BAD_DATA);
+    text_free(&out);
+}
+
+TEST(the_nodes_of_a_world_ascend)
+{
+    static const char *const wrong[] = {"",   "3",     "0,0",     "0,2,1", "0,3",
                                         "-1", "0,1.5", "0,1,2,3", "\"0\"", "0,1e9"};
     struct cluster_world world;
     struct cluster_address back[3];
@@ -177,8 +300,9 @@ TEST(the_nodes_of_a_world_ascend_from_0)
                  "{\"generation\":1,\"secret\":\"0123456789abcdef0123456789abcdef\",\"nodes\":[%s],"
                  "\"addresses\":[]}",
                  wrong[i]);
-        assert_int_equal(message_read_world(out.data, out.len, 3, 1, back, ids, &world),
-                         ST_BAD_DATA);
+        assert_int_equal(
+            message_read_world(out.data, out.len, 3, 1, back, ids, &past, controls, &world),
+            ST_BAD_DATA);
         assert_non_null(strstr(status_message(), i == 0 ? "no nodes" : "do not ascend"));
         text_free(&out);
     }

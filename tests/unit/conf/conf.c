@@ -566,4 +566,27 @@ TEST(rows_are_sound)
     assert_null(conf_hint_nearest("-"));
 }
 
+/* A path on this machine replaces the text for readers, not for what is printed. */
+TEST(test_found)
+{
+    static const char *const words[WORDS_MAX] = {"MODEL=hf://org/name"}, *const none[1] = {NULL};
+    struct conf *conf;
+    struct text table = {0};
+    assert_int_equal(open_words(words, none, &conf), ST_OK);
+    assert_string_equal(conf_revision(conf, CONF_MODEL), "");
+    conf_set_found(conf, CONF_MODEL, "/cache/first", "");
+    conf_set_found(conf, CONF_MODEL, "/cache/name", "{\"a\":\"b\"}");
+    assert_string_equal(conf_text(conf, CONF_MODEL), "/cache/name");
+    assert_string_equal(conf_given(conf, CONF_MODEL), "hf://org/name");
+    assert_string_equal(conf_revision(conf, CONF_MODEL), "{\"a\":\"b\"}");
+    assert_string_equal(conf_given(conf, CONF_TOKENIZER), conf_text(conf, CONF_TOKENIZER));
+    conf_write_table(conf, &table);
+    conf_write_json(conf, &table);
+    conf_write_settings(conf, &table);
+    assert_null(strstr(table.data, "/cache"));
+    assert_non_null(strstr(table.data, "hf://org/name"));
+    text_free(&table);
+    conf_close(conf);
+}
+
 HARNESS_RUN_ALL()

@@ -283,10 +283,23 @@ TEST(pairs_are_refused)
 TEST(the_setting_that_is_set_is_named_first)
 {
     struct conf *conf = NULL;
-    char *words[] = {"BALANCE=auto"}, *none[] = {NULL};
+    char *words[] = {"VIRTUAL_SHARDS=4"}, *none[] = {NULL};
     assert_int_equal(conf_open(1, words, none, &conf), ST_BAD_SETTING);
-    assert_non_null(
-        strstr(status_message(), "BALANCE=auto (argument) does not go with EXACT=off (default); "));
+    assert_non_null(strstr(status_message(),
+                           "VIRTUAL_SHARDS=4 (argument) does not go with EXACT=off (default); "));
+}
+
+/* EXACT=layout also runs on GPUs. */
+TEST(exact_accepts_gpus)
+{
+    static const char *const fine[] = {"DEVICE=cuda", "BACKEND=nccl", "BACKEND=tcp", "COMM_SMS=8"};
+    for (size_t i = 0; i < sizeof fine / sizeof *fine; i++) {
+        struct conf *conf = NULL;
+        char *none[] = {NULL}, *words[] = {"EXACT=layout", "GLOBAL_BATCH=8", (char *)fine[i]};
+        if (conf_open(3, words, none, &conf) != ST_OK)
+            fail_msg("%s: %s", fine[i], status_message());
+        conf_close(conf);
+    }
 }
 
 /* What goes with every axis of a divided model. */

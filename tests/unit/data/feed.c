@@ -488,7 +488,8 @@ TEST(test_what_is_here)
     assert_true(feed_is_here("/usr/share/common-licenses/GPL-*"));
     assert_true(
         feed_is_here("/usr/share/common-licenses/GPL-3:1,/usr/share/common-licenses/GPL-2:2"));
-    assert_true(feed_is_here("https://example.org/x.txt"));
+    assert_false(feed_is_here("https://example.org/x.txt"));
+    assert_false(feed_is_here("hf://datasets/org/name/x.txt"));
     assert_true(feed_is_here("a,,b:x")); /* no data at all: feed_open says so */
     assert_false(feed_is_here("/no/such/file.txt"));
     assert_false(feed_is_here("/usr/share/common-licenses/GPL-3/below-a-file"));

@@ -129,7 +129,8 @@ static void assert_back(const struct lists *l)
 
 TEST(test_back)
 {
-    static const char *const pre[] = {"gpt-2", "smollm", "llama-bpe", "qwen2"};
+    static const char *const pre[] = {"gpt-2",       "smollm", "llama-bpe", "qwen2",
+                                      "deepseek-v3", "gpt-4o", "tekken",    "bloom"};
     struct lists l;
     pieces(&l);
     assert_back(&l);
@@ -210,7 +211,8 @@ static void assert_both(const struct lists *l)
 
 TEST(test_lists)
 {
-    static const char *const pre[] = {"gpt-2", "smollm", "llama-bpe", "dbrx", "qwen2", "stablelm2"};
+    static const char *const pre[] = {"gpt-2",     "smollm",      "llama-bpe", "dbrx",   "qwen2",
+                                      "stablelm2", "deepseek-v3", "gpt-4o",    "tekken", "bloom"};
     struct lists l;
     pieces(&l);
     assert_both(&l);
@@ -225,6 +227,89 @@ TEST(test_lists)
         assert_string_equal(made.gguf.pre, pre[i]);
         tokenizer_gguf_free(&made);
         tokenizer_close(direct);
+    }
+}
+
+/* Steps before ByteLevel in published files. */
+static const struct {
+    const char *pre;
+    bool ignores_merges;
+    const char *steps;
+} published[] = {
+    {"deepseek-v3", false,
+     "{\"type\": \"Split\", \"pattern\": {\"Regex\": \""
+     "\\\\p{N}{1,3}"
+     "\"}, \"behavior\": \"Isolated\", \"invert\": false},"
+     "{\"type\": \"Split\", \"pattern\": {\"Regex\": \""
+     "[一-龥぀-ゟ゠-ヿ]+"
+     "\"}, \"behavior\": \"Isolated\", \"invert\": false},"
+     "{\"type\": \"Split\", \"pattern\": {\"Regex\": \""
+     "[!\\\"#$%&'()*+,\\\\-./"
+     ":;<=>?@\\\\[\\\\\\\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\\\p{L}\\\\p{P}\\\\p{S}]?"
+     "[\\\\p{L}\\\\p{M}]+| ?[\\\\p{P}\\\\p{S}]+[\\r\\n]*|\\\\s*[\\r\\n]+|\\\\s+(?!\\\\S)|\\\\s+"
+     "\"}, \"behavior\": \"Isolated\", \"invert\": false},"},
+    {"gpt-4o", false,
+     "{\"type\": \"Split\", \"pattern\": {\"Regex\": \""
+     "[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?[\\\\p{Lu}\\\\p{Lt}\\\\p{Lm}\\\\p{Lo}\\\\p{M}]*"
+     "[\\\\p{Ll}\\\\p{Lm}\\\\p{Lo}\\\\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\\\\r\\\\n\\\\p{L}"
+     "\\\\p{N}]?[\\\\p{Lu}\\\\p{Lt}\\\\p{Lm}\\\\p{Lo}\\\\p{M}]+"
+     "[\\\\p{Ll}\\\\p{Lm}\\\\p{Lo}\\\\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\\\\p{N}{1,3}"
+     "| ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n/]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+"
+     "\"}, \"behavior\": \"Isolated\", \"invert\": false},"},
+    {"gpt-4o", false,
+     "{\"type\": \"Split\", \"pattern\": {\"Regex\": \""
+     "[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?[\\\\p{Lu}\\\\p{Lt}\\\\p{Lm}\\\\p{Lo}\\\\p{M}]*"
+     "[\\\\p{Ll}\\\\p{Lm}\\\\p{Lo}\\\\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\\\\r\\\\n\\\\p{L}"
+     "\\\\p{N}]?[\\\\p{Lu}\\\\p{Lt}\\\\p{Lm}\\\\p{Lo}\\\\p{M}]+"
+     "[\\\\p{Ll}\\\\p{Lm}\\\\p{Lo}\\\\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\\\\p{N}{1,3}"
+     "| ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n/]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+"
+     "\"}, \"behavior\": \"Removed\", \"invert\": true},"},
+    {"tekken", true,
+     "{\"type\": \"Split\", \"pattern\": {\"Regex\": \""
+     "[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?[\\\\p{Lu}\\\\p{Lt}\\\\p{Lm}\\\\p{Lo}\\\\p{M}]*"
+     "[\\\\p{Ll}\\\\p{Lm}\\\\p{Lo}\\\\p{M}]+|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?[\\\\p{Lu}\\\\p{Lt}"
+     "\\\\p{Lm}\\\\p{Lo}\\\\p{M}]+"
+     "[\\\\p{Ll}\\\\p{Lm}\\\\p{Lo}\\\\p{M}]*|\\\\p{N}"
+     "| ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n/]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+"
+     "\"}, \"behavior\": \"Isolated\", \"invert\": false},"},
+    {"bloom", false,
+     "{\"type\": \"Split\", \"pattern\": {\"Regex\": \""
+     " ?[^(\\\\s|[.,!?…。，、।۔،])]+"
+     "\"}, \"behavior\": \"Isolated\", \"invert\": false},"}};
+
+static void published_json(struct text *out, size_t i, const char *steps)
+{
+    text_add(out,
+             "{\"model\": {\"type\": \"BPE\", \"ignore_merges\": %s, \"vocab\": {\"a\": 0}, "
+             "\"merges\": []}, \"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [%s "
+             "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"use_regex\": false}]}}",
+             published[i].ignores_merges ? "true" : "false", steps);
+}
+
+/* The pattern of a published file gets its name; with another character it gets none. */
+TEST(test_published)
+{
+    for (size_t i = 0; i < sizeof published / sizeof *published; i++) {
+        struct tokenizer_gguf_lists made;
+        struct tokenizer *tokenizer;
+        struct text json = {.data = NULL}, other = {.data = NULL};
+        published_json(&json, i, published[i].steps);
+        assert_int_equal(tokenizer_json_open(json.data, json.len, "json", "", &tokenizer), ST_OK);
+        assert_int_equal(tokenizer_gguf_of(tokenizer, 9, &made), ST_OK);
+        assert_string_equal(made.gguf.pre, published[i].pre);
+        tokenizer_gguf_free(&made);
+        tokenizer_close(tokenizer);
+        char *steps = strdup(published[i].steps);
+        char *last = strrchr(steps, '+');
+        *last = '*';
+        published_json(&other, i, steps);
+        assert_int_equal(tokenizer_json_open(other.data, other.len, "json", "", &tokenizer), ST_OK);
+        assert_int_equal(tokenizer_gguf_of(tokenizer, 9, &made), ST_BAD_DATA);
+        harness_assert_message("other rules for texts than GPT-2");
+        tokenizer_close(tokenizer);
+        free(steps);
+        text_free(&json);
+        text_free(&other);
     }
 }
 
@@ -247,6 +332,10 @@ TEST(test_lists_refused)
                  "json has other rules for texts than GPT-2");
     refuse_lists("{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0}, \"merges\": []}, "
                  "\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": true}}",
+                 "other rules for texts");
+    refuse_lists("{\"normalizer\": {\"type\": \"Lowercase\"}, \"model\": {\"type\": \"BPE\", "
+                 "\"vocab\": {\"a\": 0}, \"merges\": []}, \"pre_tokenizer\": {\"type\": "
+                 "\"ByteLevel\", \"add_prefix_space\": false}}",
                  "other rules for texts");
     refuse_lists("{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"b\": 1, \"ab\": 2}, "
                  "\"merges\": [\"a b\"]}, \"added_tokens\": [{\"id\": 2, \"content\": \"ab\", "
@@ -298,8 +387,8 @@ TEST(test_refused)
     static char huge[9000];
     struct lists l;
     byte_level(&l);
-    l.gguf.pre = "tekken";
-    refuse(&l, "pattern \"tekken\" is not supported");
+    l.gguf.pre = "viking";
+    refuse(&l, "pattern \"viking\" is not supported");
     byte_level(&l);
     l.piece[3].text = "a";
     refuse(&l, "tokens 1 and 3 have the same text");

@@ -113,6 +113,7 @@ TEST(elements)
     COSTS(cast, 0, 40, 20, .y = T(F16), .x = T(F32), .n = 10);
     COSTS(sum, 0, 40, 8, .out = T(F64), .x = T(F32), .n = 10);
     COSTS(sumsq, 0, 48, 8, .out = T(F64), .x = T(F32), .n = 10, .accumulate = true);
+    COSTS(checksum, 0, 20 + 16, 16, .x = T(BF16), .n = 10);
     COSTS(combine, 0, 4 * 30, 2 * 10, .out = T(BF16), .in = T(F32), .own = T(F32), .elems = 10,
           .stride = 16, .sources_n = 3);
     COSTS(compress, 0, 8 * 300, 2 * 260 + 4 * 300, .packed = T(U8), .residual = T(F32), .x = T(F32),

@@ -465,8 +465,9 @@ TEST(test_vocab_begin)
         const char *pre;
         int says; /* -1: nothing */
         bool add_bos;
-    } cases[] = {{"llama3", -1, true},    {"llama-v3", -1, true}, {"llama-bpe", -1, true},
-                 {"llama-bpe", 0, false}, {"qwen2", -1, false},   {"qwen2", 1, true}};
+    } cases[] = {{"llama3", -1, true}, {"llama-v3", -1, true},  {"llama-bpe", -1, true},
+                 {"tekken", -1, true}, {"llama-bpe", 0, false}, {"qwen2", -1, false},
+                 {"qwen2", 1, true}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct gguf_sample s = {.keys_n = 0};
         struct gguf_vocab v = {.tokens_n = 0};

@@ -246,6 +246,26 @@ static const struct safetensors_source shard_source[] = {
     {"transformer.ln_f.bias", DTYPE_F32, 1, {4}, .data = shard_a},
     {"transformer.h.0.attn.bias", DTYPE_U8, 1, {4}, .data = shard_a}};
 
+TEST_WITH(test_weights_sum, setup, NULL)
+{
+    uint64_t whole = 0, one = 0, two = 0;
+    assert_int_equal(hf_weights_sum(dir, &one), ST_OK);
+    assert_int_equal(one, 0); /* no weights */
+    write_file(ONE, &shard_source[0], 1);
+    write_file(TWO, &shard_source[1], 1);
+    write_text(INDEX, MAP(WTE(ONE) "," LNF(TWO)));
+    assert_int_equal(hf_weights_sum(dir, &one), ST_OK);
+    write_file(TWO, &shard_source[2], 1); /* every file counts */
+    assert_int_equal(hf_weights_sum(dir, &two), ST_OK);
+    assert_true(one != 0 && two != 0 && one != two);
+    write_weights(shard_source, 2); /* one file has precedence */
+    assert_int_equal(hf_weights_sum(dir, &whole), ST_OK);
+    assert_true(whole != two);
+    write_text(INDEX, "{");
+    assert_int_equal(hf_weights_sum(dir, &one), ST_OK);
+    assert_true(one == whole);
+}
+
 TEST_WITH(test_shards, setup, NULL)
 {
     static const struct {

@@ -23,7 +23,8 @@ static const struct manifest sample = {
              .spike_history = "00012345ffff0000",
              .version = "0.1 \"x\"",
              .model_json = "{\"layers\":2}",
-             .settings_json = "{\"LR\":0.0003}"},
+             .settings_json = "{\"LR\":0.0003}",
+             .commits_json = "{\"hf://org/name@main\":\"0123\"}"},
     .file = {{"model.safetensors", 208, 0x8000000000000001},
              {"optim_m.safetensors", (int64_t)1 << 53, 0}},
     .files_n = 2,
@@ -47,6 +48,7 @@ TEST(test_round_trip)
     assert_string_equal(back.meta.version, sample.meta.version);
     assert_string_equal(back.meta.model_json, sample.meta.model_json);
     assert_string_equal(back.meta.settings_json, sample.meta.settings_json);
+    assert_string_equal(back.meta.commits_json, sample.meta.commits_json);
     assert_int_equal(back.files_n, 2);
     for (int i = 0; i < 2; i++) {
         assert_string_equal(back.file[i].name, sample.file[i].name);
@@ -168,6 +170,22 @@ TEST(test_grad_compress)
     assert_string_equal(meta.model_json, "{\"a\":1000}");
     meta.settings_json[1] = 0;
     assert_int_equal(manifest_normalize(&meta), ST_BAD_DATA);
+}
+
+/* A run without names of the hub records no commits; commits are an object. */
+TEST(test_commits)
+{
+    struct manifest m = sample, back;
+    struct text text = {.data = NULL};
+    m.meta.commits_json[0] = 0;
+    assert_int_equal(manifest_normalize(&m.meta), ST_OK);
+    assert_int_equal(manifest_write(&m, &text), ST_OK);
+    assert_null(strstr(text.data, "commits"));
+    assert_int_equal(manifest_parse(text.data, text.len, "m", &back), ST_OK);
+    assert_string_equal(back.meta.commits_json, "");
+    text_free(&text);
+    text_copy(m.meta.commits_json, sizeof m.meta.commits_json, "[]");
+    assert_int_equal(manifest_normalize(&m.meta), ST_BAD_DATA);
 }
 
 /* A run that never changed its batches has no schedule of its own in the file. */

@@ -239,8 +239,6 @@ TEST(copy_is_the_cast_of_p)
     kt_free(g);
 }
 
-#ifndef KT_DEVICE /* sums of bits are made on CPUs alone */
-
 enum { SUMS_N = 200100, SUMS_ARRAYS = 3 };
 
 /* A state with every kind of bits: numbers of all sizes, infinities, quiet and signalling NaN. */
@@ -272,9 +270,9 @@ struct summed {
     int form; /* 0: AdamW, 1: SGD with momentum, 2: without */
 };
 
-static void update(struct kt_device *d, const struct summed *s, struct optim_sums *sums)
+static void update(struct kt_device *d, const struct summed *s, double scale,
+                   struct optim_sums *sums)
 {
-    const double scale = 0.5;
     struct adamw a = {.p = kt_f32(s->of[0]),
                       .g = kt_f32(s->g),
                       .m = kt_f32(s->of[1]),
@@ -306,15 +304,18 @@ static void update(struct kt_device *d, const struct summed *s, struct optim_sum
 static void check_sums(struct kt_device *d, const struct summed *s, const struct summed *other)
 {
     const int summed_n = s->form == 0 ? 3 : s->form == 1 ? 2 : 1;
-    struct optim_sums sums = {{1, 2, 3}, {4, 5, 6}};
+    struct optim_sums sums = {{1, 2, 3}, {4, 5, 6}, 7};
     uint32_t read[SUMS_ARRAYS] = {1, 2, 3}, written[SUMS_ARRAYS] = {4, 5, 6};
     for (int i = 0; i < SUMS_ARRAYS; i++) {
         fill_bits(s->of[i], (uint64_t)i);
         fill_bits(other->of[i], (uint64_t)i);
         read[i] += i < summed_n ? sum_of(s->of[i], s->spans, s->spans_n) : 0;
     }
-    update(d, s, &sums);
-    update(d, other, NULL);
+    update(d, s, NAN, &sums);
+    assert_int_equal(sums.updates, 7);
+    update(d, s, 0.5, &sums);
+    update(d, other, 0.5, NULL);
+    assert_true(sums.updates > 7);
     for (int i = 0; i < SUMS_ARRAYS; i++) {
         written[i] += i < summed_n ? sum_of(s->of[i], s->spans, s->spans_n) : 0;
         assert_int_equal(sums.read[i], read[i]);
@@ -349,6 +350,5 @@ TEST(sums_of_bits)
         kt_free(s.of[i]), kt_free(other.of[i]);
     kt_free((float *)(uintptr_t)s.g);
 }
-#endif
 
 HARNESS_RUN_ALL()

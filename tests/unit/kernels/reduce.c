@@ -46,6 +46,31 @@ TEST(fast_matches_plain)
         }
 }
 
+/* A block's sum of squares has the same bits wherever the block lies and whatever follows it. */
+TEST(blocks_depend_only_on_their_numbers)
+{
+    enum { BLOCKS = 3, MORE = 5, N = BLOCKS * REDUCE_BLOCK_ELEMS + MORE };
+    float *x = kt_floats(N, KT_RANDOM, 1), *moved = kt_floats(N + 1, KT_ONES, 0);
+    memcpy(moved + 1, x, N * sizeof *x);
+    for (int level = CPU_ISA_V2; level < CPU_ISA_N; level++) {
+        struct kt_device *d = kt_device(level, 1);
+        const struct form {
+            const float *x;
+            int64_t n;
+        } forms[] = {{x, N - MORE}, {x, N}, {moved + 1, N - MORE}, {moved + 1, N}};
+        double sums[4][BLOCKS + 1];
+        for (int i = 0; i < 4 && d->dev; i++) {
+            const struct sumsq a = {kt_f64(sums[i]), kt_f32(forms[i].x), forms[i].n, false, true};
+            kt_ok(dev_op(d->dev)->sumsq(d->stream, &a));
+            assert_memory_equal(sums[i], sums[0], BLOCKS * sizeof(double));
+        }
+        if (d->dev)
+            assert_true(sums[1][BLOCKS] == sums[3][BLOCKS]);
+    }
+    kt_free(x);
+    kt_free(moved);
+}
+
 TEST(not_a_number_stays)
 {
     float *x = kt_floats(9000, KT_ONES, 0);

@@ -75,6 +75,84 @@ TEST(test_check)
         }
 }
 
+static struct model_dims dims_of(enum model_arch arch)
+{
+    struct model_dims dims = {.layers = 2, .heads = 2, .embed = 8, .context = 8, .vocab = 9};
+    dims.arch = arch;
+    dims.features = model_arch_features(arch);
+    dims.features.rope.theta = 10000;
+    dims.features.rope.fraction = 1;
+    return dims;
+}
+
+/* Words, and the same set written again; NULL: refused. */
+TEST(test_targets)
+{
+    static const struct {
+        enum model_arch arch;
+        const char *text, *again;
+    } rows[] = {{MODEL_ARCH_LLAMA, "all", "all"},
+                {MODEL_ARCH_LLAMA, "attention", "attention"},
+                {MODEL_ARCH_LLAMA, "mlp", "mlp"},
+                {MODEL_ARCH_LLAMA, "attention,mlp", "all"},
+                {MODEL_ARCH_LLAMA, "v,q", "q,v"},
+                {MODEL_ARCH_LLAMA, "q_proj, v_proj", "q,v"},
+                {MODEL_ARCH_LLAMA, "self_attn.o_proj,mlp.gate_proj", "o,gate"},
+                {MODEL_ARCH_LLAMA, "qkv,o", "attention"},
+                {MODEL_ARCH_LLAMA, "up,down,gate", "mlp"},
+                {MODEL_ARCH_QWEN3, "k,up,down", "k,up,down"},
+                {MODEL_ARCH_GPT2, "all", "all"},
+                {MODEL_ARCH_GPT2, "qkv", "qkv"},
+                {MODEL_ARCH_GPT2, "c_attn", "qkv"},
+                {MODEL_ARCH_GPT2, "q,k,v,o", "attention"},
+                {MODEL_ARCH_GPT2, "c_proj", "o,down"},
+                {MODEL_ARCH_GPT2, "mlp.c_proj", "down"},
+                {MODEL_ARCH_GPT2, "up,down", "mlp"},
+                {MODEL_ARCH_NEOX, "query_key_value,dense", "attention"},
+                {MODEL_ARCH_NEOX, "dense_h_to_4h", "up"},
+                {MODEL_ARCH_GPT2, "q", NULL},
+                {MODEL_ARCH_GPT2, "q,v", NULL},
+                {MODEL_ARCH_GPT2, "gate", NULL},
+                {MODEL_ARCH_GPT2, "q_proj", NULL},
+                {MODEL_ARCH_LLAMA, "c_attn", NULL},
+                {MODEL_ARCH_LLAMA, "", NULL},
+                {MODEL_ARCH_LLAMA, ",", NULL},
+                {MODEL_ARCH_LLAMA, "q,,v", NULL},
+                {MODEL_ARCH_LLAMA, "proj", NULL},
+                {MODEL_ARCH_LLAMA, "Q", NULL},
+                {MODEL_ARCH_LLAMA, "lm_head", NULL}};
+    char text[MODEL_TARGETS_TEXT_MAX];
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct model_dims dims = dims_of(rows[i].arch);
+        const enum status st =
+            model_targets_parse(&dims, "LORA_TARGETS", rows[i].text, &dims.adapter.targets);
+        assert_int_equal(st, rows[i].again ? ST_OK : ST_BAD_SETTING);
+        if (!rows[i].again)
+            continue;
+        assert_string_equal(model_targets_text(&dims, text), rows[i].again);
+        dims.adapter.r = 2;
+        dims.adapter.alpha = 4;
+        assert_int_equal(model_check(&dims), ST_OK);
+        /* The table has two factors for each matrix, and only matrices of the set. */
+        struct param_table t;
+        assert_int_equal(model_describe_trained(&dims, &t), ST_OK);
+        unsigned seen = 0;
+        for (int p = 0; p < t.params_n; p++)
+            seen |= model_targets_of(&dims, t.param[p].name);
+        assert_int_equal(seen, dims.adapter.targets);
+        param_table_free(&t);
+    }
+    struct model_dims dims = dims_of(MODEL_ARCH_GPT2);
+    assert_int_equal(model_targets_of(&dims, "h.0.attn.c_proj.lora_A.weight"), MODEL_TARGET_O);
+    assert_int_equal(model_targets_of(&dims, "h.0.ln_1.weight"), 0);
+    dims.adapter = (struct model_adapter){.r = 2, .alpha = 4, .targets = MODEL_TARGET_V};
+    assert_int_equal(model_check(&dims), ST_BAD_SETTING);
+    dims.adapter.targets = 0;
+    assert_int_equal(model_check(&dims), ST_BAD_SETTING);
+    dims.adapter.targets = 1u << 20;
+    assert_int_equal(model_check(&dims), ST_BAD_SETTING);
+}
+
 TEST(test_flops)
 {
     struct model_dims dims;

@@ -95,6 +95,7 @@ TEST(test_numbers_arrive)
                 rule->top_p == 0.9);
     assert_string_equal(text.trainer.sample_prompt, "p");
     assert_string_equal(text.trainer.tensorboard_dir, "b");
+    conf_close(timed.conf);
     conf_close(text.conf);
     struct feed_config feed;
     config_map_feed(m.conf, t, false, &feed);
@@ -151,13 +152,30 @@ TEST(test_virtual_shards)
         if (m.trainer.step.shards != rows[i].shards || m.trainer.step.batch_samples != rows[i].pass)
             fail_msg("%s: %d shards, passes of %lld", words, m.trainer.step.shards,
                      (long long)m.trainer.step.batch_samples);
-        config_map_settings(m.conf, &m.trainer, NULL, &settings);
+        config_map_settings(m.conf, &m.trainer, NULL, "", &settings);
         snprintf(recorded, sizeof recorded, "\"BATCH_SIZE\":%lld,", (long long)rows[i].pass);
         assert_non_null(strstr(settings.data, recorded));
         assert_null(strstr(settings.data, "DETERMINISTIC"));
         text_free(&settings);
         conf_close(m.conf);
     }
+}
+
+/* The kernels that compute decide bits with EXACT=layout only. */
+TEST(test_arithmetic)
+{
+    struct mapped exact = map("MODEL=gpt2-nano EXACT=layout GLOBAL_BATCH=8 DEVICE=cuda"),
+                  other = map("MODEL=gpt2-nano");
+    struct text settings = {0};
+    assert_int_equal(exact.st, ST_OK);
+    config_map_settings(exact.conf, &exact.trainer, NULL, "A chip, cuBLASLt 13.0.2", &settings);
+    assert_non_null(strstr(settings.data, ",\"arithmetic\":\"A chip, cuBLASLt 13.0.2\""));
+    text_free(&settings);
+    config_map_settings(other.conf, &other.trainer, NULL, "A chip, cuBLASLt 13.0.2", &settings);
+    assert_null(strstr(settings.data, "arithmetic"));
+    text_free(&settings);
+    conf_close(exact.conf);
+    conf_close(other.conf);
 }
 
 static void assert_refused(const char *words, enum status want, const char *says)
@@ -295,7 +313,21 @@ TEST(test_folder)
     assert_string_equal(board.name, "lm");
     assert_int_equal(board.layers, 3);
     assert_int_equal(board.parameters, -1);
+    assert_int_equal(board.adapter.rank, 0);
     conf_close(m.conf);
+    m = map("MODEL=tests/golden/lm HEADS=4 LORA=8 LORA_TARGETS=mlp");
+    assert_int_equal(m.st, ST_OK);
+    config_map_board_model(&m.dims, &board);
+    assert_int_equal(board.adapter.rank, 8);
+    assert_true(board.adapter.alpha == 16);
+    assert_string_equal(board.adapter.targets, "mlp");
+    conf_close(m.conf);
+    m = map("MODEL=tests/golden/lm HEADS=4 LORA=8 LORA_TARGETS=down,qkv");
+    config_map_board_model(&m.dims, &board);
+    assert_string_equal(board.adapter.targets, "qkv,down");
+    conf_close(m.conf);
+    assert_refused("MODEL=tests/golden/lm HEADS=4 LORA=8 LORA_TARGETS=q,v", ST_BAD_SETTING,
+                   "one matrix, attn.c_attn");
 }
 
 TEST(test_settings_are_json)
@@ -308,11 +340,11 @@ TEST(test_settings_are_json)
     const char *optimizer;
     int64_t seed, moments, deterministic;
     double lr;
-    config_map_settings(m.conf, &m.trainer, NULL, &text);
+    config_map_settings(m.conf, &m.trainer, NULL, "", &text);
     assert_null(strstr(text.data, "DETERMINISTIC")); /* no effect on a CPU */
     text_free(&text);
     m.trainer.step.store.dtype = DTYPE_BF16; /* as on a GPU */
-    config_map_settings(m.conf, &m.trainer, NULL, &text);
+    config_map_settings(m.conf, &m.trainer, NULL, "", &text);
     assert_int_equal(json_parse(text.data, text.len, "settings", &object), ST_OK);
     assert_int_equal(json_get_string(object, "OPTIMIZER", &optimizer), ST_OK);
     assert_string_equal(optimizer, "sgd");

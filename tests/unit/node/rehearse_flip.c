@@ -17,7 +17,7 @@ static void fill(void)
 
 static struct rehearse_replica replica(int rank, int64_t pid)
 {
-    return (struct rehearse_replica){rank, pid, ELEMS, (uint64_t)(uintptr_t)parameters};
+    return (struct rehearse_replica){rank, pid, ELEMS, (uint64_t)(uintptr_t)parameters, false};
 }
 
 /* changed — the bits that differ; *elem_out: in which element the last one is. */
@@ -73,11 +73,15 @@ TEST(test_refused)
 {
     char why[200];
     struct rehearse_replica first = {.elems = 0};
-    assert_non_null(strstr(rehearse_flip_refused(&first, why, sizeof why), "DEVICE=cpu"));
+    assert_non_null(
+        strstr(rehearse_flip_refused(&first, why, sizeof why), "an optimizer that has moments"));
     first = replica(0, getpid());
     assert_string_equal(rehearse_flip_refused(&first, why, sizeof why), "");
     first.address = 8;
     assert_non_null(strstr(rehearse_flip_refused(&first, why, sizeof why), "ptrace_scope"));
+    /* an address of a GPU is not read from here */
+    first.is_on_device = true;
+    assert_string_equal(rehearse_flip_refused(&first, why, sizeof why), "");
 }
 
 HARNESS_RUN_ALL()

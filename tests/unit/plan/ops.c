@@ -407,6 +407,24 @@ TEST(test_coded)
                                                  .nodes = 1});
 }
 
+/* test_exact — EXACT=layout: additions of virtual shards, their norm, and the exchanges of ranks
+ * that sum them along the tree. */
+TEST(test_exact)
+{
+    for (int shard = 0; shard <= LAYOUT_SHARD_FULL; shard++)
+        for (int data = 1; data <= 4; data *= 2)
+            for (int context = 1; context <= 2; context++) {
+                const struct combination c = {
+                    .form = {data, context, 1, 1, 1}, .micros = 16 / data, .shard = shard};
+                struct step_config config = mesh_config(&c);
+                char name[96];
+                config.shards = SAMPLES;
+                text_format(name, sizeof name, "exact: data %d x context %d, shard %d", data,
+                            context, shard);
+                check(&config, 1, ranks_of(&c.form), name);
+            }
+}
+
 TEST(test_meshes)
 {
     int wanted = getenv("TORTURE") != NULL ? 5000 : 16, tried = 0;
@@ -602,6 +620,51 @@ TEST(test_attention_forms)
     c->store.dtype = DTYPE_BF16;
     c->seq_tokens = 511; /* below the table's rows */
     assert_int_equal(own_directions(&trainer, true), 3);
+}
+
+/* Bytes that checksums read in each step, on the first of two ranks. */
+static double checksum_bytes(const struct trainer_config *trainer, bool is_discrete)
+{
+    struct memory_plan_place place = place_of(0, 1, 2);
+    struct plan_ops plan;
+    double bytes = 0;
+    place.is_discrete = is_discrete;
+    assert_int_equal(plan_ops_make(trainer, &place, &plan), ST_OK);
+    for (int i = 0; i < plan.ops_n; i++)
+        if (plan.op[i].op == OP_KIND_checksum) {
+            assert_true(plan.op[i].per_pass == 0);
+            bytes += plan.op[i].per_step * (double)plan.op[i].cost.bytes_read;
+        }
+    plan_ops_free(&plan);
+    return bytes;
+}
+
+/* SENTINEL_EVERY: replicas read their whole state, and an adapter's ranks its state and the frozen
+ * parameters, each by its share of a step. */
+TEST(test_comparisons)
+{
+    const struct model_dims dims = gpt2_dims(MODEL_TASK_LM);
+    struct trainer_config trainer = {.step = config_of(&dims, 1, 2)};
+    struct param_table table;
+    for (int is_discrete = 0; is_discrete < 2; is_discrete++) {
+        assert_int_equal(step_mesh_whole_table(&trainer.step, 2, is_discrete, &table), ST_OK);
+        const double all = 12.0 * (double)table.total_elems;
+        param_table_free(&table);
+        trainer.step.sentinel_every = 0;
+        assert_true(checksum_bytes(&trainer, is_discrete) == 0);
+        trainer.step.sentinel_every = 1;
+        const double each = checksum_bytes(&trainer, is_discrete);
+        assert_true(each >= all && each < 1.01 * all);
+        trainer.step.sentinel_every = 4;
+        assert_float_equal(checksum_bytes(&trainer, is_discrete), each / 4, 1);
+        trainer.step.store.shard = LAYOUT_SHARD_FULL;
+        assert_true(checksum_bytes(&trainer, is_discrete) == 0);
+        trainer.step.dims.adapter =
+            (struct model_adapter){.r = 2, .alpha = 4, .targets = MODEL_TARGETS_ALL};
+        assert_true(checksum_bytes(&trainer, is_discrete) > 0);
+        trainer.step.dims.adapter = (struct model_adapter){0};
+        trainer.step.store.shard = LAYOUT_SHARD_NONE;
+    }
 }
 
 TEST(test_refused)

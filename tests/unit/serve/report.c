@@ -12,37 +12,53 @@ static const struct board_gpu *gpu; /* of worker 0; NULL: nothing is told of one
 
 static void fill_worker(void)
 {
-    worker = (struct board_worker){
-        .pid = 77,
-        .rank = 0,
-        .phase = BOARD_PHASE_TRAINING,
-        .device = "cpu",
-        .device_note = "DEVICE=auto uses the CPU: \"why\"",
-        .step = 120,
-        .steps = 5000,
-        .epoch = 1,
-        .tokens = 9007199254740993,
-        .loss = 3.25,
-        .val_loss = 3.5,
-        .lr = 3e-4,
-        .grad_norm = 1.02,
-        .tokens_per_second = 1.41e6,
-        .mfu = 0.412,
-        .eta_seconds = 840,
-        .compute_ms = 180.5,
-        .comm_ms = 1.25,
-        .wait_ms = 0.25,
-        .memory_bytes = 2469606195,
-        .model = {"gpt2", "lm", "gpt2", 12, 12, 12, 64, 768, 3072, 1024, 50257, 124439808},
-        .checkpoint = {.step = 100,
-                       .wall_ms = 1000000,
-                       .failures = 2,
-                       .skipped = 3,
-                       .stall_ms = 72,
-                       .save_ms = 1500,
-                       .path = "/c/step-00000100",
-                       .error = "disk full"},
-        .peer_copy = {.step = 119, .bytes = 3000000, .ms = 2.5, .bytes_per_second = 1.2e9}};
+    worker = (struct board_worker){.pid = 77,
+                                   .rank = 0,
+                                   .phase = BOARD_PHASE_TRAINING,
+                                   .device = "cpu",
+                                   .device_note = "DEVICE=auto uses the CPU: \"why\"",
+                                   .step = 120,
+                                   .steps = 5000,
+                                   .epoch = 1,
+                                   .tokens = 9007199254740993,
+                                   .loss = 3.25,
+                                   .val_loss = 3.5,
+                                   .lr = 3e-4,
+                                   .grad_norm = 1.02,
+                                   .tokens_per_second = 1.41e6,
+                                   .mfu = 0.412,
+                                   .eta_seconds = 840,
+                                   .compute_ms = 180.5,
+                                   .comm_ms = 1.25,
+                                   .wait_ms = 0.25,
+                                   .memory_bytes = 2469606195,
+                                   .model = {"gpt2",
+                                             "lm",
+                                             "gpt2",
+                                             12,
+                                             12,
+                                             12,
+                                             64,
+                                             768,
+                                             3072,
+                                             1024,
+                                             50257,
+                                             124439808,
+                                             {16, 32, "attention", 2359296, 122080512}},
+                                   .checkpoint = {.step = 100,
+                                                  .wall_ms = 1000000,
+                                                  .failures = 2,
+                                                  .skipped = 3,
+                                                  .stall_ms = 72,
+                                                  .save_ms = 1500,
+                                                  .path = "/c/step-00000100",
+                                                  .error = "disk full"},
+                                   .peer_copy = {.step = 119,
+                                                 .bytes = 3000000,
+                                                 .ms = 2.5,
+                                                 .bytes_per_second = 1.2e9,
+                                                 .every = 3,
+                                                 .memory_bytes = 6000000}};
     for (int i = 0; i < 100; i++)
         worker.step_ms[i] = (float)(i + 1);
     worker.step_ms_n = 100;
@@ -217,6 +233,10 @@ TEST(every_member_has_a_row)
     worker.error.code = 75;
     text_copy(worker.error.message, sizeof worker.error.message, "lost");
     cJSON_Delete(report(true, true));
+    view.node.upload = (struct board_upload){
+        .bucket = "s3://bucket/run1", .step = 100, .bytes_waiting = 7, .failures = 2, .dropped = 1};
+    text_copy(view.node.upload.error, sizeof view.node.upload.error, "503 SlowDown");
+    view.node.recovery_ms = 2600;
     view.phase = BOARD_PHASE_RECOVERING;
     view.node.n_nodes = 2;
     view.nodes = &joined;
@@ -227,10 +247,14 @@ TEST(every_member_has_a_row)
     text_copy(view.workers[0].call.call, sizeof view.workers[0].call.call, "barrier");
     set_check(0, 1, &check);
     check_answer();
+    view.workers[0].post.model.adapter.trained = view.workers[0].post.model.adapter.frozen = -1;
+    check_answer();
     /* nothing is known */
     view.first_worker = NULL;
     view.node.run[0] = view.node.backend[0] = 0;
     view.node.mesh_shard = view.node.resume_step = -1;
+    view.node.recovery_ms = view.node.checkpoint_every = -1;
+    view.node.upload = (struct board_upload){.step = -1};
     view.nodes = &awaited;
     view.workers[0] = (struct view_worker){.beat_age_ms = -1, .has_gpu = true, .gpu = unread};
     set_check(-1, NAN, &check);
@@ -272,12 +296,17 @@ TEST(values_are_right)
                    {"checkpoint.failures", 2},
                    {"checkpoint.skipped", 3},
                    {"model.parameters", 124439808},
+                   {"model.adapter.rank", 16},
+                   {"model.adapter.alpha", 32},
+                   {"model.adapter.trained", 2359296},
+                   {"model.adapter.frozen", 122080512},
                    {"ranks.0.memory_bytes", 2469606195},
                    {"ranks.0.compute_ms", 180.5}};
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
         assert_true(at(root, numbers[i].path)->valuedouble == numbers[i].value);
     assert_string_equal(at(root, "phase")->valuestring, "training");
     assert_string_equal(at(root, "model.task")->valuestring, "lm");
+    assert_string_equal(at(root, "model.adapter.targets")->valuestring, "attention");
     assert_string_equal(at(root, "ranks.0.state")->valuestring, "training");
     assert_string_equal(at(root, "checkpoint.path")->valuestring, "/c/step-00000100");
     assert_string_equal(at(root, "device_note")->valuestring, "DEVICE=auto uses the CPU: \"why\"");

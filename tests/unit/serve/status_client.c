@@ -86,7 +86,9 @@ static const char good[] =
     OK_HEAD "{\"schema\":1,\"version\":\"0.1.0\",\"phase\":\"training\",\"node_id\":0,\"n_nodes\":"
             "1,\"backend\":\"self\",\"device\":\"cpu\",\"model\":{\"name\":\"gpt2-mini\","
             "\"layers\":6,\"heads\":6,\"embed\":384,\"context\":1024,\"vocab\":50257,"
-            "\"parameters\":30000000,\"task\":\"lm\"},\"step\":120,\"steps\":5000,\"epoch\":0,"
+            "\"parameters\":30000000,\"task\":\"lm\",\"adapter\":{\"rank\":16,\"alpha\":32,"
+            "\"targets\":\"all\\u001b\",\"trained\":1200000,\"frozen\":28800000}},\"step\":120,"
+            "\"steps\":5000,\"epoch\":0,"
             "\"loss\":3.2145,\"val_loss\":null,\"lr\":0.0003,\"grad_norm\":1.02,\"tokens\":1000000,"
             "\"tokens_per_second\":14100,\"step_ms\":{\"last\":182,\"p50\":180,\"p95\":200},"
             "\"mfu\":0.412,\"eta_seconds\":840,\"uptime_seconds\":45,\"progress_age_seconds\":0.2,"
@@ -100,6 +102,8 @@ TEST(healthy)
     assert_string_equal(request_line, "GET /status HTTP/1.1");
     static const char *const words[] = {"training  node 0 of 1  cpu",
                                         "gpt2-mini (lm)  6 layers, 6 heads, 384 wide",
+                                        "adapter     LoRA rank 16, alpha 32, targets all",
+                                        "  1.20M train, 28.8M frozen\n",
                                         "120 / 5000  (2.4%)",
                                         "loss        3.2145  validation -  lr 3.0e-04",
                                         "14.1k tok/s",

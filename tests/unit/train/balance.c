@@ -1,8 +1,10 @@
-/* balance — virtual shards dealt by speed. */
+/* balance — units of a step dealt by speed. */
 #include "harness.h"
 
-#include "train/feature/step_shards.h"
+#include "train/feature/step_balance.h"
 
+static int most_units; /* 0: all */
+static bool is_lockstep;
 static int refuse_unit; /* deals whose runs are not multiples of it are refused */
 static bool has_memory(void *arg, const int *begin)
 {
@@ -17,10 +19,18 @@ static bool has_memory(void *arg, const int *begin)
 static bool deal(int shards, int ranks, const double *ms, int *count)
 {
     int begin[8] = {0}, now[8] = {0};
-    struct balance b = {ms, shards, ranks, now, has_memory, &b};
+    struct balance b = {.ms = ms,
+                        .units = shards,
+                        .ranks = ranks,
+                        .most = most_units > 0 ? most_units : shards,
+                        .is_lockstep = is_lockstep,
+                        .is_tree = !is_lockstep,
+                        .begin = now,
+                        .fits = has_memory,
+                        .arg = &b};
     for (int i = 0; i <= ranks; i++)
         now[i] = shards * i / ranks;
-    bool is_dealt = step_shards_balance_deal(&b, begin);
+    bool is_dealt = step_balance_choose(&b, begin);
     for (int i = 0; i < ranks; i++)
         count[i] = begin[i + 1] - begin[i];
     return is_dealt;
@@ -57,6 +67,33 @@ TEST(within_memory)
     assert_true(deal(16, 2, (double[]){1, 6}, n));
     assert_int_equal(n[1], 2);
     refuse_unit = 0;
+}
+
+/* No rank has more than it has memory for. */
+TEST(at_most)
+{
+    int n[8];
+    most_units = 10;
+    assert_true(deal(16, 2, (double[]){1, 6}, n));
+    assert_int_equal(n[0], 10);
+    assert_true(deal(15, 3, (double[]){1, 6, 6}, n));
+    assert_true(n[0] == 10 && n[1] + n[2] == 5);
+    most_units = 0;
+}
+
+/* Ranks that wait for each other in every pass: a slow rank has either as many as the others, or
+ * one. */
+TEST(in_lockstep)
+{
+    int n[8];
+    is_lockstep = true;
+    assert_false(deal(16, 2, (double[]){1, 1.9}, n)); /* 16 of 1.9 in 8 passes, or 14 + 1.9 */
+    assert_true(deal(16, 2, (double[]){1, 2.5}, n));
+    assert_int_equal(n[1], 1);
+    assert_false(deal(16, 4, (double[]){1, 1, 1, 1.3}, n));
+    assert_true(deal(32, 4, (double[]){1, 1, 1, 2}, n));
+    assert_true(n[3] == 1 && n[0] >= 10 && n[1] >= 10 && n[2] >= 10);
+    is_lockstep = false;
 }
 
 HARNESS_RUN_ALL()

@@ -14,6 +14,8 @@ struct seat {
     enum status st, outcome, shared;
     char message[256];
     int64_t number;
+    const char *device; /* NULL: "one kind" */
+    struct consensus_differs differs;
 };
 
 static void *run_rank(void *arg)
@@ -39,6 +41,9 @@ static void *run_rank(void *arg)
     if (seat->outcome == ST_OK) {
         consensus_init(&consensus, comm);
         seat->shared = consensus_broadcast(&consensus, &seat->number, sizeof seat->number);
+        if (consensus_compare(&consensus, seat->device ? seat->device : "one kind",
+                              &seat->differs) != ST_OK)
+            seat->differs.rank = -1;
         if (consensus_request(&consensus, seat->mine, &seat->agreed) != ST_OK)
             seat->agreed = BOARD_REQUEST_NONE;
         enum status st = ST_OK;
@@ -51,6 +56,8 @@ static void *run_rank(void *arg)
     return NULL;
 }
 
+static const char *devices[RANKS]; /* of the next meeting */
+
 /* meet — runs all ranks, on one node or on several; seen: the request that rank r has received. */
 static void meet(struct seat seats[RANKS], int nodes, const enum board_request seen[RANKS],
                  enum status lead)
@@ -59,7 +66,8 @@ static void meet(struct seat seats[RANKS], int nodes, const enum board_request s
     struct shm_threads_world *world = shm_threads_world_new(nodes, RANKS / nodes);
     assert_non_null(world);
     for (int r = 0; r < RANKS; r++) {
-        seats[r] = (struct seat){.world = world,
+        seats[r] = (struct seat){.device = devices[r],
+                                 .world = world,
                                  .rank = r,
                                  .nodes = nodes,
                                  .mine = seen[r],
@@ -123,6 +131,26 @@ TEST(one_rank_asks_nobody)
     assert_int_equal(agreed, BOARD_REQUEST_SAVE);
     assert_int_equal(consensus_outcome(&consensus, FAIL(ST_NO_INPUT, "no file")), ST_NO_INPUT);
     assert_string_equal(status_message(), "no file");
+}
+
+/* The first rank that differs from rank 0, on all ranks. */
+TEST(texts_are_compared)
+{
+    static const enum board_request none[RANKS];
+    static const char *const kinds[][RANKS] = {
+        {"a", "a", "a"}, {"a", "a", "b"}, {"a", "ab", "b"}, {"b", "a", "a"}};
+    static const int first[] = {0, 2, 1, 1};
+    for (int i = 0; i < 4; i++) {
+        struct seat seats[RANKS];
+        memcpy(devices, kinds[i], sizeof devices);
+        meet(seats, 1, none, ST_OK);
+        for (int r = 0; r < RANKS; r++) {
+            assert_int_equal(seats[r].differs.rank, first[i]);
+            assert_string_equal(seats[r].differs.own, first[i] ? kinds[i][first[i]] : "");
+            assert_string_equal(seats[r].differs.rank0, first[i] ? kinds[i][0] : "");
+        }
+    }
+    memset(devices, 0, sizeof devices);
 }
 
 HARNESS_RUN_ALL()

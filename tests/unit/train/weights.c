@@ -103,8 +103,7 @@ TEST(test_checkpoint)
                  weights_are_ckpt("tests/nothing"));
     assert_int_equal(weights_dims(dir, &dims), ST_OK); /* what MODEL= takes */
     assert_true(dims.task == MODEL_TASK_QA && dims.embed == 4 && dims.vocab == 16);
-    assert_int_equal(weights_file(dir, path, sizeof(path)), ST_OK);
-    assert_non_null(strstr(path, "/run/step-00000008/manifest.json"));
+    text_format(path, sizeof(path), "%s/step-00000008/manifest.json", dir);
     assert_int_equal(truncate(path, 20), 0);
     *strrchr(path, '/') = 0;
     assert_int_equal(weights_dims(path, &dims), ST_BAD_DATA);

@@ -75,7 +75,7 @@ static void add_job(struct text *t, const struct view *view, const double *stats
     add_stats(t, stats, VIEW_NODES, VIEW_STEP);
 #define JOB_STAT(NAME, field, kind, curve, metric, help) ADD_##kind(field, metric, help)
 #include "base/rank_stats.def"
-    add_stats(t, stats, VIEW_PARAMETERS, VIEW_PEER_COPY_SPEED);
+    add_stats(t, stats, VIEW_PARAMETERS, VIEW_LOSS_RECOVERY);
 }
 
 /* A metric of ranks, GPUs or machines. name NULL: the number is no metric. */

@@ -222,7 +222,7 @@ static int count_of(const char *text, const char *word)
     return n;
 }
 
-/* docs/status.md has a row for each metric, and each row has a metric. */
+/* Each number of the node has its metric, and docs/status.md has a row for each metric and no others. */
 TEST(every_metric_has_a_row)
 {
     static const struct board_gpu zero;
@@ -239,6 +239,11 @@ TEST(every_metric_has_a_row)
     view.node.phase = BOARD_PHASE_DONE;
     metrics_write(&view, &t);
     metrics_write_markdown(view.check_metrics, &page);
+    for (int i = 0; i < VIEW_STATS_N; i++) {
+        text_format(mark, sizeof mark, "\n# TYPE convoy_%s ", view_stat_texts[i].metric);
+        if (strstr(t.data, mark) == NULL)
+            fail_msg("/metrics has no convoy_%s", view_stat_texts[i].metric);
+    }
     for (const char *at = t.data; (at = strstr(at, "\n# TYPE ")) != NULL; heads_n++) {
         at += strlen("\n# TYPE ");
         const int name_n = (int)strcspn(at, " "), type_n = (int)strcspn(at + name_n + 1, "\n");

@@ -1,9 +1,9 @@
 #!/bin/bash
-# test_balance — BALANCE=auto with two nodes, of which the second gets the processor for a third of the time (SIGSTOP, SIGCONT): after
-# ten steps it has fewer micro-batches, steps are faster, and losses are those of equal nodes within rounding.
+# test_balance — BALANCE=auto with two nodes, of which the second gets the processor for a third of the time (SIGSTOP, SIGCONT): it gets
+# fewer micro-batches, and the losses are those of equal nodes within rounding. How much faster steps become: `make bench-balance`.
 . "$(dirname "$0")/lib.sh"
 . "$root/tests/e2e/nodes_lib.sh"
-job="MODEL=gpt2-nano LAYERS=2 HEADS=2 EMBED=64 VOCAB=256 CONTEXT=64 DATA=synthetic SEQ_LEN=64 BATCH_SIZE=1 GLOBAL_BATCH=16 STEPS=32
+job="MODEL=gpt2-nano LAYERS=2 HEADS=2 EMBED=64 VOCAB=256 CONTEXT=64 DATA=synthetic SEQ_LEN=64 BATCH_SIZE=1 GLOBAL_BATCH=16 LR_SCHEDULE=constant
     DEVICE=cpu SEED=5 LOG_LEVEL=info"
 
 # slow_down — slows the worker of node 1 until it ends.
@@ -14,22 +14,21 @@ slow_down() {
     slower=$!
 }
 has_worker_of_node_1() { [ -n "$(workers_of_node 1)" ]; }
-# ms_of FROM TO — the median milliseconds of steps FROM to TO.
-ms_of() { jq -r "select(.step >= $1 and .step <= $2) | .step_ms" metrics.jsonl | sort -n | awk '{ a[NR] = $1 } END { print a[int((NR + 1) / 2)] }'; }
+# deals_less — the newest deal of node 0's log gives the second node fewer.
+deals_less() {
+    deal=$(grep -oE 'BALANCE=auto: micro-batches of each worker from now on.*' err.0 | tail -n 1)
+    [[ $deal =~ ([0-9]+)\ of\ [^,]*,\ ([0-9]+)\ of ]] && [ "${BASH_REMATCH[2]}" -lt "${BASH_REMATCH[1]}" ]
+}
 
-train_nodes 2 $job N_NODES=2 METRICS_FILE=equal.jsonl
-ok "two equal nodes train" is "$codes" "0 0"
-begin_nodes 2 $job BALANCE=auto METRICS_FILE=metrics.jsonl
+begin_nodes 2 $job STEPS=1000000 BALANCE=auto METRICS_FILE=metrics.jsonl
 slow_down
-finish_nodes 2
+wait_for 60 deals_less
+ok "the slow node gets fewer: $deal" deals_less
+wait_for 60 is_past $(($(last_step) + 20))
 kill "$slower" 2>/dev/null
 wait "$slower" 2>/dev/null
-ok "with a slow one, too" is "$codes" "0 0"
-ok "node 0 logs the new deal" node_says 0 'BALANCE=auto: micro-batches of each worker from now on'
-deal=$(grep -oE 'the time of one: [0-9]+ of .*' err.0 | tail -n 1)
-first=$(sed -E 's/.*: ([0-9]+) of .*/\1/' <<<"$deal") second=$(sed -E 's/.*, ([0-9]+) of .*/\1/' <<<"$deal")
-ok "the slow node has fewer: $deal" [ "${second:-16}" -lt "${first:-0}" ]
-before=$(ms_of 4 10) after=$(ms_of 14 32)
-ok "steps are faster: $before, then $after ms" awk -v b="$before" -v a="$after" 'BEGIN { exit !(a < 0.9 * b) }'
+stop_nodes 2
+ok "SIGTERM ends both" is "$codes" "143 143"
+train_nodes 2 $job STEPS="$(jq -s length metrics.jsonl)" METRICS_FILE=equal.jsonl
 ok "losses differ by rounding only" near equal.jsonl metrics.jsonl 1e-5
 done_testing

@@ -227,9 +227,9 @@ EVERY_TEST = $(sort $(TESTS) $(wildcard tests/*/test_*.sh tests/*/test_*.pl))
 # The programs that a list of tests/suite names, of those that there are.
 LISTED = $(filter $(foreach t,$(1),tests/$(t) $(BUILD)/tests/$(t)),$(EVERY_TEST))
 SHORT = $(filter-out $(call LISTED,$(shell sed -n 's/ all\>.*//p' tests/suite/long)),$(EVERY_TEST))
-# TURN=0, 1 or 2: of the heavy programs every third, from this one on, and no local one; not set: all.
+# TURN=N: of the heavy programs every sixth, from number N modulo 6 on, and no local one; not set: all.
 TURN ?=
-LEFT_OUT = $(if $(TURN),$(shell awk '/ heavy$$/ && n++ % 3 != $(TURN) || / local$$/ { print $$1 }' tests/suite/long))
+LEFT_OUT = $(if $(TURN),$(shell awk '/ heavy$$/ && n++ % 6 != $(TURN) % 6 || / local$$/ { print $$1 }' tests/suite/long))
 SET = $(if $(FETCH),$(filter-out $(call LISTED,$(LEFT_OUT)),$(EVERY_TEST)),$(SHORT))
 PICKED = $(if $(ONLY),$(shell printf '%s\n' $(EVERY_TEST) | grep -E '$(ONLY)'),$(SET))
 # The programs among the picked tests, and those that the picked scripts start.
@@ -250,7 +250,7 @@ quick:
 # it, the rest beside it.
 test-all: FETCH := fetched
 test-all:
-	@$(if $(LEFT_OUT),echo 'left out in turn $(TURN) of 0 to 2: $(LEFT_OUT)')
+	@$(if $(LEFT_OUT),echo 'left out in turn $(TURN) (modulo 6): $(LEFT_OUT)')
 	@sh .ci/need $(NEED) $(NEED_TEST)
 	@COMPILE_ALL=1 $(SUITE)
 

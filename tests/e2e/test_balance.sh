@@ -20,10 +20,16 @@ deals_less() {
     [[ $deal =~ ([0-9]+)\ of\ [^,]*,\ ([0-9]+)\ of ]] && [ "${BASH_REMATCH[2]}" -lt "${BASH_REMATCH[1]}" ]
 }
 
-begin_nodes 2 $job STEPS=1000000 BALANCE=auto METRICS_FILE=metrics.jsonl
+# shows_deal — node 0's /status has fewer micro-batches for the second rank; all together are the step's.
+shows_deal() { port=$served status_has '[.ranks[].micro_batches] | length == 2 and add == 16 and .[1] < .[0]'; }
+
+served=$(free_port)
+begin_node 1 N_NODES=2 $job STEPS=1000000 BALANCE=auto METRICS_FILE=metrics.jsonl
+quiet="STATUS_ADDR=127.0.0.1 STATUS_PORT=$served" begin_node 0 N_NODES=2 $job STEPS=1000000 BALANCE=auto METRICS_FILE=metrics.jsonl
 slow_down
 wait_for 60 deals_less
 ok "the slow node gets fewer: $deal" deals_less
+ok "/status has the micro-batches of each rank" wait_for 60 shows_deal
 wait_for 60 is_past $(($(last_step) + 20))
 kill "$slower" 2>/dev/null
 wait "$slower" 2>/dev/null

@@ -233,6 +233,7 @@ static enum status run_checked(struct step *s, const struct batch *batch, struct
         "samples %lld seq_tokens %lld", (long long)batch->samples, (long long)batch->seq_tokens);
     now->r = &r;
     TRY(run_phases(s, batch, now));
+    r.micro_batches = batch->samples / s->core.config.batch_samples;
     *out = r;
     return ST_OK;
 }

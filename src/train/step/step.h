@@ -126,6 +126,7 @@ struct step_result {
     double wait_ms; /* wait_ms of comm_times: this thread was blocked on it; over NCCL near 0 */
     /* bytes_sent of comm_times: bytes sent to other ranks since the last step */
     int64_t sent_bytes;
+    int64_t micro_batches; /* micro-batches of this rank; repeated ones count once */
     double update_wait_ms; /* the share of wait_ms inside update_ms; a GPU: 0 */
     /* time in a stage's passes; the share of it spent waiting for messages */
     double pipe_ms, pipe_wait_ms;

@@ -190,6 +190,7 @@ static void publish_step(struct trainer *t, const struct step_result *result, do
     p->comm_ms = result->comm_ms;
     p->wait_ms = result->wait_ms;
     p->sent_bytes = result->sent_bytes;
+    p->micro_batches = result->micro_batches;
     trainer_publish(t, BOARD_PHASE_TRAINING);
     const struct console_step line = {.step = step,
                                       .steps = t->steps,

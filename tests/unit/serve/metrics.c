@@ -165,6 +165,7 @@ TEST(known_numbers)
         .compute_ms = 180.5,
         .comm_ms = 1.25,
         .wait_ms = 0.25,
+        .micro_batches = 12,
         .memory_bytes = 2469606195,
         .model = {"gpt2", "lm", "gpt2", 12, 12, 12, 64, 768, 3072, 1024, 50257, 124439808},
         .step_ms = {250},
@@ -193,6 +194,7 @@ TEST(known_numbers)
         "\nconvoy_checkpoint_save_seconds 1.5\n",
         "\nconvoy_rank_memory_bytes{rank=\"1\"} 2469606195\n",
         "\nconvoy_rank_compute_seconds{rank=\"0\"} 0.1805\n",
+        "\nconvoy_rank_micro_batches{rank=\"0\"} 12\n",
         "\nconvoy_phase{phase=\"training\"} 1\n",
         "\nconvoy_phase{phase=\"failed\"} 0\n",
         "\nconvoy_live 1\n",
@@ -222,7 +224,8 @@ static int count_of(const char *text, const char *word)
     return n;
 }
 
-/* Each number of the node has its metric, and docs/status.md has a row for each metric and no others. */
+/* Each number of the node has its metric, and docs/status.md has a row for each metric and no
+ * others. */
 TEST(every_metric_has_a_row)
 {
     static const struct board_gpu zero;

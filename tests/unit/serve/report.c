@@ -31,6 +31,7 @@ static void fill_worker(void)
                                    .compute_ms = 180.5,
                                    .comm_ms = 1.25,
                                    .wait_ms = 0.25,
+                                   .micro_batches = 12,
                                    .memory_bytes = 2469606195,
                                    .model = {"gpt2",
                                              "lm",
@@ -301,7 +302,8 @@ TEST(values_are_right)
                    {"model.adapter.trained", 2359296},
                    {"model.adapter.frozen", 122080512},
                    {"ranks.0.memory_bytes", 2469606195},
-                   {"ranks.0.compute_ms", 180.5}};
+                   {"ranks.0.compute_ms", 180.5},
+                   {"ranks.0.micro_batches", 12}};
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
         assert_true(at(root, numbers[i].path)->valuedouble == numbers[i].value);
     assert_string_equal(at(root, "phase")->valuestring, "training");
@@ -329,10 +331,19 @@ TEST(not_a_number_is_null)
     worker.val_loss = INFINITY;
     worker.lr = -INFINITY;
     cJSON *root = report(true, true);
-    static const char *const nulls[] = {
-        "step",       "loss",         "val_loss",           "lr",
-        "mfu",        "eta_seconds",  "step_ms.last",       "checkpoint.step",
-        "model.name", "model.layers", "ranks.0.compute_ms", "ranks.0.sent_bytes"};
+    static const char *const nulls[] = {"step",
+                                        "loss",
+                                        "val_loss",
+                                        "lr",
+                                        "mfu",
+                                        "eta_seconds",
+                                        "step_ms.last",
+                                        "checkpoint.step",
+                                        "model.name",
+                                        "model.layers",
+                                        "ranks.0.compute_ms",
+                                        "ranks.0.sent_bytes",
+                                        "ranks.0.micro_batches"};
     for (size_t i = 0; i < sizeof(nulls) / sizeof(nulls[0]); i++)
         assert_int_equal(kind(at(root, nulls[i])), '0');
     cJSON_Delete(root);

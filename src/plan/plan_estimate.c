@@ -11,9 +11,6 @@
 #include "train/feature/step_local.h"
 #include "train/peer_copy/peer_copy.h"
 
-/* checkpoint_async.h: a copy of 1.5 GB needs about 70 ms */
-#define COPY_BYTES_PER_SECOND 2e10
-
 /* The lists of all stages. Equal stages share one list. */
 struct lists {
     struct plan_ops ops[PLAN_JOB_STAGES_MAX];
@@ -92,7 +89,8 @@ static double checkpoint_ms(const struct plan_job *job)
     if (job->config.checkpoint_every <= 0 || !job->config.checkpoint_dir[0])
         return 0;
     const struct plan_cluster *c = job->cluster;
-    double bytes = state_bytes(job), disk = c->disk_bytes_per_second, rate = COPY_BYTES_PER_SECOND;
+    double bytes = state_bytes(job), disk = c->disk_bytes_per_second,
+           rate = PLAN_COPY_BYTES_PER_SECOND;
     bool is_copied = job->config.checkpoint_mode == CHECKPOINT_ASYNC_MODE_ON ||
                      (job->config.checkpoint_mode == CHECKPOINT_ASYNC_MODE_AUTO &&
                       bytes >= (double)CHECKPOINT_ASYNC_MIN_BYTES);
@@ -105,11 +103,6 @@ static double checkpoint_ms(const struct plan_job *job)
 
 /* ---- copies in peers' memory, and checks ---- */
 
-/* Milliseconds for which a GPU waits at the head of a step with SENTINEL_EVERY: the host copies the
- * sums of the last update before it submits work. An assumption: the latency of a small copy, of a
- * wait and of a launch. The checksums themselves are operations of the step. */
-#define SENTINEL_WAIT_MS 0.05
-
 /* Plans the interval and the delay of copies with the same rule as a run, which measures them: the
  * slices leave the device while the update waits, then travel to another node. without_ms: time of
  * a step without them. */
@@ -120,7 +113,7 @@ static void plan_copies(const struct plan_job *job, double without_ms, struct pl
         c->across.bytes_per_second <= 0 || peer_copy_why(&job->config.step, job->at.nodes) != NULL)
         return;
     const double slice = state_bytes(job) / job->at.ranks;
-    out->copy_ms = 1e3 * slice / COPY_BYTES_PER_SECOND;
+    out->copy_ms = 1e3 * slice / PLAN_COPY_BYTES_PER_SECOND;
     const double travel_ms = 1e3 * slice * job->at.locals / c->across.bytes_per_second;
     out->copy_every =
         c->is_gpu ? peer_copy_interval_of(without_ms, without_ms + out->copy_ms, travel_ms) : 1;
@@ -131,7 +124,7 @@ static void add_protection(const struct plan_job *job, struct plan_estimate *out
     struct plan_protection *p = &out->protection;
     plan_copies(job, out->time.step_ms, p);
     if (job->cluster->is_gpu && job->config.step.sentinel_every > 0)
-        p->sentinel_ms = SENTINEL_WAIT_MS;
+        p->sentinel_ms = PLAN_SENTINEL_WAIT_MS;
     const double ms = p->sentinel_ms + (p->copy_every > 0 ? p->copy_ms / (double)p->copy_every : 0);
     out->time.ms[PLAN_TIME_PROTECTION] = ms;
     out->time.step_ms += ms;

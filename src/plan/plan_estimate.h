@@ -6,6 +6,15 @@
 #include "plan/plan_job.h"
 #include "plan/plan_time.h"
 
+/* Two assumptions: no GPU has been measured. The report of a plan names them if it uses them.
+ * Bytes per second of a copy of the state out of a device; a CPU's copy of 1.5 GB needs about 70 ms
+ * (checkpoint_async.h). */
+#define PLAN_COPY_BYTES_PER_SECOND 2e10
+/* Milliseconds for which a GPU waits at the head of a step with SENTINEL_EVERY: the host copies the
+ * sums of the last update before it submits work, so a small copy, a wait and a launch. The
+ * checksums themselves are operations of the step. */
+#define PLAN_SENTINEL_WAIT_MS 0.05
+
 /* The protection from lost nodes and wrong memory, as configured (PEER_COPIES, SENTINEL_EVERY). */
 struct plan_protection {
     /* steps from one copy in peers' memory to the next; 0: no copies */

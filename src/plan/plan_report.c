@@ -193,6 +193,20 @@ static void add_time_row(const char *text, double ms, double all, struct text *o
              100 * ms / all, bar[0] ? "  " : "", bar);
 }
 
+/* Adds a line about the assumptions in the time of copies and checks. */
+static void add_assumptions(const struct plan_protection *p, struct text *out)
+{
+    const bool has_copies = p->copy_every > 0, has_checks = p->sentinel_ms > 0;
+    if (!has_copies && !has_checks)
+        return;
+    text_add(out, "  copies and checks are assumed, not measured: ");
+    if (has_copies)
+        text_add(out, "copies at %g GB/s%s", PLAN_COPY_BYTES_PER_SECOND / 1e9,
+                 has_checks ? ", " : "\n");
+    if (has_checks)
+        text_add(out, "a wait of %g ms in each step (SENTINEL_EVERY)\n", PLAN_SENTINEL_WAIT_MS);
+}
+
 static void add_time(const struct plan_report *r, struct text *out)
 {
     const struct plan_time *t = &r->estimate->time;
@@ -218,6 +232,7 @@ static void add_time(const struct plan_report *r, struct text *out)
                  r->job->at.locals, r->job->cluster->threads_n,
                  r->job->cluster->threads_n == 1 ? "" : "s", r->job->cluster->cores,
                  r->job->cluster->cores == 1 ? "" : "s");
+    add_assumptions(&r->estimate->protection, out);
     if (t->comm_hidden_ms > 0)
         text_add(out, "  %s of communication overlaps computation\n",
                  text_format_ms(time, sizeof time, t->comm_hidden_ms));

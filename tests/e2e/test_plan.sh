@@ -124,6 +124,10 @@ ok "without copies a lost node costs the steps since the last checkpoint" shows 
 plan CLUSTER=h100-sxm MODEL=gpt2 N_NODES=4 GLOBAL_BATCH=512 SENTINEL_EVERY=10 JSON=1
 ok "the wait of SENTINEL_EVERY and the delay of copies have a time, at most 2 % for the latter" holds out \
     '.[0] | .lost_node as $l | $l.sentinel_ms == 0.05 and $l.copy_ms > 0 and .step_ms["copies and checks"] - 0.05 <= 0.0201 * .step_ms.all and $l.steps == $l.copy_every'
+plan CLUSTER=h100-sxm MODEL=gpt2 N_NODES=4 GLOBAL_BATCH=512 SENTINEL_EVERY=10
+ok "both are printed as assumptions" shows '^  copies and checks are assumed, not measured: copies at 20 GB/s, a wait of 0.05 ms in each step \(SENTINEL_EVERY\)$'
+plan CLUSTER=h100-sxm MODEL=gpt2 N_NODES=4 GLOBAL_BATCH=512 PEER_COPIES=0
+ok "without copies and checks nothing is assumed" is "$(grep -c 'assumed, not measured' out)" 0
 turns() { grep -oE '[0-9]+ workers of 1 thread share 2 cores' out; }
 plan CLUSTER=cores.json $tiny DEVICE=cpu GLOBAL_BATCH=24
 ok "four workers on two cores take turns" is "$(turns)" "4 workers of 1 thread share 2 cores"

@@ -309,6 +309,91 @@ TEST(what_is_lost_is_named)
     nccl_world_check_clean(knobs);
 }
 
+/* One rank's waits end as if the job was aborted: the fault `comm` of `convoy rehearse`, which the
+ * worker's is_aborted reports. */
+#define BROKEN_RANK 1
+static atomic_int is_rank_broken, is_ended_by_job;
+static bool broken_is_aborted(void *arg)
+{
+    const struct suite_rank *me = arg;
+    return suite_is_aborted(me->job) ||
+           (atomic_load(&is_rank_broken) && me->place.rank == BROKEN_RANK);
+}
+static int64_t broken_limit_ms(void *arg) { return ((struct suite_rank *)arg)->job->limit_ms; }
+static enum status open_breakable(struct suite_rank *me, const struct comm_config *config)
+{
+    struct comm_config mine = *config;
+    mine.is_aborted = broken_is_aborted;
+    mine.limit_ms = broken_limit_ms;
+    mine.arg = me;
+    return nccl_world_open_as(me, &mine, COMM_KIND_NCCL);
+}
+
+/* That rank ends its communicators, and leaves as a worker does. */
+static void leave_broken(struct suite_rank *me, struct beside *b)
+{
+    const int aborted = atomic_load(&knobs->aborted_n);
+    atomic_store(&is_rank_broken, 1);
+    beside_begin(me, b, 0);
+    enum status st = comm_wait(me->comm, b->ticket[0]);
+    CHECK(st == ST_PEER && strstr(status_message(), "all_reduce") != NULL &&
+              strstr(status_message(), "aborted") != NULL,
+          "%s: %s", status_name(st), status_message());
+    const int ended = atomic_load(&knobs->aborted_n) - aborted; /* others have a short deadline */
+    CHECK(ended == 1 || (ended > 1 && !atomic_load(&is_ended_by_job)), "%d ranks ended", ended);
+    st = comm_barrier(comm_host(me->comm)); /* as its next copy of the state */
+    CHECK(st == ST_PEER, "%s: %s", status_name(st), status_message());
+    dev_stream_close(b->stream);
+    comm_close(me->comm);
+    me->comm = NULL;
+}
+
+/* The host memory of the others names it; their call of NCCL ends with the job, or at its
+ * deadline. */
+static void see_broken(struct suite_rank *me, struct beside *b)
+{
+    char name[16], names[16];
+    snprintf(name, sizeof name, "rank %d", BROKEN_RANK);
+    snprintf(names, sizeof names, "ranks %d", BROKEN_RANK); /* and other late ones */
+    enum status st = comm_barrier(comm_host(me->comm));
+    CHECK(st == ST_PEER && (strstr(status_message(), name) || strstr(status_message(), names)),
+          "%s: %s", status_name(st), status_message());
+    if (atomic_load(&is_ended_by_job))
+        atomic_store(&me->job->aborted, true);
+    st = comm_wait(me->comm, b->ticket[0]);
+    CHECK(st == ST_PEER &&
+              strstr(status_message(),
+                     atomic_load(&is_ended_by_job) ? "aborted" : "is not finished") != NULL,
+          "%s: %s", status_name(st), status_message());
+    CHECK_OK(dev_sync(b->stream)); /* goes on */
+    dev_stream_close(b->stream);
+}
+static void broken_rank(struct suite_rank *me)
+{
+    const bool is_broken = me->place.rank == BROKEN_RANK;
+    struct beside b = beside_open(me);
+    CHECK_OK(comm_open_host(me->comm));
+    CHECK_OK(comm_barrier(me->comm));
+    if (!is_broken) {
+        beside_begin(me, &b, 0);
+        CHECK_OK(comm_wait_on(me->comm, b.ticket[0], b.stream));
+        see_all_reduce(me);
+    }
+    pthread_barrier_wait(&me->job->line_up);
+    is_broken ? leave_broken(me, &b) : see_broken(me, &b);
+}
+TEST(one_rank_is_broken)
+{
+    struct suite suite = suite_nccl;
+    suite.open = open_breakable;
+    for (int i = 0; i < 2; i++) {
+        atomic_store(&is_ended_by_job, i);
+        suite_run_late(&suite, 3, 1, i ? 60000 : waited_out_ms(1000), broken_rank);
+        atomic_store(&is_rank_broken, 0);
+    }
+    nccl_world_check_clean(knobs);
+}
+
 /* A link fails while calls are under way: on each rank the failure names a call and its bytes. */
 static void link_rank(struct suite_rank *me)
 {

@@ -75,7 +75,11 @@ static struct {
     size_t pinned_bytes[STREAMS_PINNED];
     int pinned_n, graphs_n, launches, captures;
     int devices_n, device[STREAMS_DEVICES]; /* numbers on the machine of the visible devices */
-} streams = {.mutex = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP, .devices_n = 1};
+    /* names of the machine's devices, with commas between them; a device after the last name has
+     * the last one */
+    const char *names;
+} streams = {
+    .mutex = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP, .devices_n = 1, .names = "Emulated GPU"};
 static _Thread_local double streams_pace = 1;   /* of streams that this thread opens */
 static cudaStream_t streams_running;            /* whose item runs */
 static _Thread_local cudaStream_t streams_mine; /* captured by this thread */
@@ -380,8 +384,11 @@ cudaError_t cudaGetDeviceCount(int *count)
 }
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device)
 {
+    const char *name = streams.names, *next;
     memset(p, 0, sizeof *p);
-    snprintf(p->name, sizeof p->name, "Emulated %d", streams.device[device]);
+    for (int i = 0; i < streams.device[device] && (next = strchr(name, ',')) != NULL; i++)
+        name = next + 1;
+    snprintf(p->name, sizeof p->name, "%.*s", (int)strcspn(name, ","), name);
     p->uuid.bytes[0] = (char)(1 + streams.device[device]);
     p->major = 9;
     p->multiProcessorCount = 4;

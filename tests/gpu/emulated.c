@@ -5,6 +5,10 @@
  * memory.
  *
  *   EMULATED_GPUS         number of GPUs of the machine; not set: 1
+ *   EMULATED_NAMES        their names, with commas between them, as CUDA reports them; a GPU after
+ *                         the last name has the last one; not set: all are "Emulated GPU"
+ *   EMULATED_PACES        milliseconds of a kernel on each of them, by the clock of its events, with
+ *                         commas between them; not set, and after the last number: 1
  *   CUDA_VISIBLE_DEVICES  numbers of the GPUs that this process sees, as in CUDA
  *
  * The runtime starts at the first call that needs it: a process that only counts GPUs has no
@@ -50,8 +54,10 @@ static void begin_runtime(void)
 /* read_devices — reads the GPUs that this process sees. */
 static void read_devices(void)
 {
-    const char *count = getenv("EMULATED_GPUS"), *visible = getenv("CUDA_VISIBLE_DEVICES");
+    const char *count = getenv("EMULATED_GPUS"), *visible = getenv("CUDA_VISIBLE_DEVICES"),
+               *names = getenv("EMULATED_NAMES");
     const int all = count != NULL ? atoi(count) : 1;
+    streams.names = names != NULL ? names : streams.names;
     streams.devices_n = 0;
     for (int i = 0; visible == NULL && i < all && i < STREAMS_DEVICES; i++)
         streams.device[streams.devices_n++] = i;
@@ -77,10 +83,21 @@ __attribute__((constructor)) static void begin(void)
     read_devices();
 }
 
+/* pace_of — returns the milliseconds of a kernel on a GPU of the machine. */
+static double pace_of(int device)
+{
+    const char *at = getenv("EMULATED_PACES");
+    for (; at != NULL && device > 0; device--)
+        at = (at = strchr(at, ',')) != NULL ? at + 1 : NULL;
+    const double pace = at != NULL ? strtod(at, NULL) : 0;
+    return pace > 0 ? pace : 1;
+}
+
 cudaError_t cudaSetDevice(int device)
 {
     if (device >= streams.devices_n)
         return streams_error(cudaErrorInvalidDevice);
     pthread_once(&begun, begin_runtime);
+    streams_pace = pace_of(streams.device[device]); /* of streams that this thread opens */
     return cudaSuccess;
 }

@@ -21,6 +21,7 @@
 #define TICK_MS 10
 #define STOP_MS 60000 /* limit for a job to end after SIGTERM, with a checkpoint */
 #define SLOW_MS 5000
+#define LAST_STEPS 3    /* steps at the end of a job with STEPS in which no fault is made */
 #define SLOW_SPAN_MS 50 /* a slow node alternates between stopping and running for this time */
 
 struct run {
@@ -511,6 +512,14 @@ static bool is_over(struct run *r, int64_t now_ms)
     return r->end_step > 0 && r->step > r->end_step;
 }
 
+/* is_near_end — returns true if the job may end before it notices a fault: its nodes leave one
+ * after the other then, and a worker that is killed meanwhile has no generation to return to. */
+static bool is_near_end(const struct run *r)
+{
+    const int64_t last = r->config->last_step;
+    return last > 0 && r->best + LAST_STEPS >= last;
+}
+
 /* all_train — returns true if the generation has finished a step, and all nodes are in it. */
 static bool all_train(struct run *r)
 {
@@ -540,7 +549,7 @@ static enum status advance_run(struct run *r)
         const struct rehearse_run_config *c = r->config;
         int i = r->result->outcomes_n;
         if (c->mix.total == 0 || i == REHEARSE_FAULTS_MAX || r->best <= r->made_best ||
-            !all_train(r))
+            is_near_end(r) || !all_train(r))
             return ST_OK;
         struct rehearse_fault next =
             rehearse_plan_fault(c->seed, &c->mix, c->nodes.nodes_n, c->every_ms, i);
@@ -585,7 +594,8 @@ enum status rehearse_run(const struct rehearse_run_config *config, struct rehear
     nodes.on_end = on_end, nodes.arg = &r;
     r.nodes = rehearse_nodes_open(&nodes);
     enum status st = run_job(&r);
-    if (has_fault(&r))
+    read_flip(&r);
+    if (has_fault(&r) && r.ordered_choice == 0) /* else a flip that was ordered, but not made */
         finish_fault(&r, false);
     result->is_complete = r.is_ending && result->problem[0] == 0;
     rehearse_nodes_close(r.nodes);

@@ -56,6 +56,26 @@ last_step() { grep -oE '^step [0-9]+' out.0 2>/dev/null | tail -n 1 | cut -c6-; 
 kill_node() { kill -KILL "${node[$1]}" $(workers_of "${node[$1]}") 2>/dev/null; wait "${node[$1]}" 2>/dev/null; } # with its workers, as if its power went
 is_past() { local s; s=$(last_step); [ "${s:-0}" -ge "$1" ]; } # is_past STEP
 
+# Jobs with ON_LOSS=shrink whose leader changes. Lines of steps are printed by the lowest node that trains.
+steady="$tiny BATCH_SIZE=1 GLOBAL_BATCH=12 EXACT=layout LR_SCHEDULE=constant" # STEPS decides no result
+step_of() { grep -oE '^step [0-9]+' "out.$1" 2>/dev/null | tail -n 1 | cut -c6-; }
+is_past_on() { local s; s=$(step_of "$1"); [ "${s:-0}" -ge "$2" ]; } # is_past_on NODE STEP
+goes_on_at() { # goes_on_at NODE N — N more steps than now, in the lines of this node
+    local at
+    at=$(step_of "$1")
+    wait_for 30 is_past_on "$1" $((${at:-0} + $2))
+}
+same_as_calm() { # same_as_calm NAME [LOCAL] — (LOCAL: the ledger has only the steps of this node) the last checkpoint has the weights of a calm run of one worker
+    local at
+    at=$(newest_step "$1")
+    if [ $# = 1 ]; then
+        "$convoy" verify "$1" JSON=1 >out 2>err
+        ok "$1: the ledger has every step" holds out ".[0] | .problem == null and .first_step == 1 and .last_step == $at"
+    fi
+    run $steady STEPS="$at" CHECKPOINT_DIR="$1-calm"
+    ok "$1: the weights after $at steps are those of a calm worker" is "$(weights "$1/$(newest "$1")")" "$(weights "$1-calm/$(newest "$1-calm")")"
+}
+
 # What nodes open, where strace is there: begin_node with in="$trace_opens FILE", a file for each thread. As a child's child, so
 # that a node keeps its process id.
 trace_opens="strace -D -ff -ttt -qq --seccomp-bpf -e trace=open,openat,openat2 -o"

@@ -3,24 +3,7 @@
 # worker that nobody disturbed, and the ledger has every step once: no step was done by two worlds.
 . "$(dirname "$0")/lib.sh"
 . "$root/tests/e2e/nodes_lib.sh"
-job="$tiny BATCH_SIZE=1 GLOBAL_BATCH=12 EXACT=layout LR_SCHEDULE=constant ON_LOSS=shrink MIN_NODES=1 MAX_RESTARTS=1000 JOIN_TIMEOUT=60s CHECKPOINT_EVERY=100000000 STEPS=100000000"
-step_of() { grep -oE '^step [0-9]+' "out.$1" 2>/dev/null | tail -n 1 | cut -c6-; }
-is_past_on() { local s; s=$(step_of "$1"); [ "${s:-0}" -ge "$2" ]; } # is_past_on NODE STEP
-goes_on_at() { # goes_on_at NODE N — N more steps than now, in the lines of this node
-    local at
-    at=$(step_of "$1")
-    wait_for 30 is_past_on "$1" $((${at:-0} + $2))
-}
-same_as_calm() { # same_as_calm NAME [LOCAL] — (LOCAL: the ledger has only the steps of this node) the last checkpoint has the weights of a calm run of one worker
-    local at
-    at=$(newest_step "$1")
-    if [ $# = 1 ]; then
-        "$convoy" verify "$1" JSON=1 >out 2>err
-        ok "$1: the ledger has every step" holds out ".[0] | .problem == null and .first_step == 1 and .last_step == $at"
-    fi
-    run $tiny BATCH_SIZE=1 GLOBAL_BATCH=12 EXACT=layout LR_SCHEDULE=constant STEPS="$at" CHECKPOINT_DIR="$1-calm"
-    ok "$1: the weights after $at steps are those of a calm worker" is "$(weights "$1/$(newest "$1")")" "$(weights "$1-calm/$(newest "$1-calm")")"
-}
+job="$steady ON_LOSS=shrink MIN_NODES=1 MAX_RESTARTS=1000 JOIN_TIMEOUT=60s CHECKPOINT_EVERY=100000000 STEPS=100000000"
 
 # Node 0 is killed, and returns; then the node that leads is killed.
 begin_nodes 3 $job CHECKPOINT_DIR=lead

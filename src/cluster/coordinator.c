@@ -675,6 +675,14 @@ void coordinator_on_ended(struct coordinator *c, int node_id,
     try_start_generation(c, now_ms);
 }
 
+/* Returns the generation of the newest world if this coordinator has formed it; else 0. */
+static int64_t find_own_world(const struct coordinator *c)
+{
+    const struct succession_world *newest = c->past ? succession_newest(c->past) : NULL;
+    const bool is_own = newest && message_is_same(newest->coordinator, c->config.incarnation);
+    return is_own ? newest->generation : 0;
+}
+
 bool coordinator_yields(const struct coordinator *c, const struct message_view *other)
 {
     if (!c->past || !other->is_coordinator || c->is_running || c->is_ended ||
@@ -683,14 +691,17 @@ bool coordinator_yields(const struct coordinator *c, const struct message_view *
     const bool has_past = c->past->n > 0;
     if (other->has_past != has_past)
         return other->has_past;
-    return has_past && (other->is_running || other->leader_id < c->config.leader_id);
+    const int64_t own = find_own_world(c);
+    if (!has_past || other->is_running || other->generation != own)
+        return has_past && (other->is_running || other->generation > own);
+    return other->leader_id < c->config.leader_id;
 }
 
 void coordinator_fill_view(const struct coordinator *c, struct message_view *view)
 {
     view->is_coordinator = true;
     view->coordinator = c->config.incarnation;
-    view->generation = c->generation;
+    view->generation = find_own_world(c);
     view->is_running = c->is_running;
     view->has_past = c->past && c->past->n > 0;
     view->leader_id = c->config.leader_id;

@@ -43,6 +43,23 @@ static void drop_replaced(struct succession *s)
     s->n = n;
 }
 
+/* Copies the proofs that processes of a new world have ended from the worlds before it. */
+static void copy_ends(struct succession_world *world, const struct succession *s)
+{
+    for (int i = 0; i < s->n; i++) {
+        for (int k = 0; k < s->worlds[i].n; k++) {
+            const struct succession_process *known = &s->worlds[i].processes[k];
+            for (int j = 0; j < world->n && known->has_ended; j++) {
+                struct succession_process *process = &world->processes[j];
+                if (!message_is_same(process->incarnation, known->incarnation))
+                    continue;
+                process->has_ended = true;
+                process->was_in_sight = process->was_in_sight || known->was_in_sight;
+            }
+        }
+    }
+}
+
 bool succession_add(struct succession *s, const struct succession_world *world)
 {
     ASSERTF(world->n > 0 && world->n <= SUCCESSION_NODES_MAX, "%d nodes", world->n);
@@ -65,7 +82,9 @@ bool succession_add(struct succession *s, const struct succession_world *world)
     }
     if (s->n == SUCCESSION_WORLDS_MAX)
         return false;
-    copy_world(&s->worlds[s->n++], world);
+    copy_world(&s->worlds[s->n], world);
+    copy_ends(&s->worlds[s->n], s);
+    s->n++;
     return true;
 }
 

@@ -19,11 +19,13 @@
  * Liveness: 16 s after the last fault all nodes are in one generation, 26 s where some may be left
  * out and one of them waits for a step. Overload: where processes only stall, for 1.2 s at a time
  * (2 s if the stalls have grown to that slowly), no node is lost. Losses in a row: all nodes but
- * MIN_NODES within 5 s, and losses after returns to a checkpoint, do not end the job.
+ * MIN_NODES within 5 s, and losses after returns to a checkpoint, do not end the job. Succession
+ * (sim_succession.h): any number of nodes killed at once, 3 s later the rest train; while the network
+ * falls into other parts again and again, the part that may train does so within 20 s.
  *
  * `test_sim` runs the suite. `test_sim FIRST COUNT` prints the first seed that fails;
  * test_mutants.sh uses it. */
-#include "cluster/sim.h"
+#include "cluster/sim_succession.h"
 
 static struct sim sim;
 
@@ -61,10 +63,17 @@ TEST(returns_to_a_checkpoint_do_not_end_the_job)
             fail_msg("%s", sim.failure);
 }
 
-TEST(the_loss_of_the_coordinators_node_does_not_stop_the_job)
+TEST(lost_nodes_do_not_stop_the_job_with_or_without_the_coordinators)
 {
     for (uint64_t seed = 1; seed <= 2000; seed++)
         if (!sim_handover(&sim, seed))
+            fail_msg("%s", sim.failure);
+}
+
+TEST(one_part_of_a_network_trains_on)
+{
+    for (uint64_t seed = 1; seed <= 1000; seed++)
+        if (!sim_partition(&sim, seed))
             fail_msg("%s", sim.failure);
 }
 
@@ -85,6 +94,7 @@ int main(int argc, char **argv)
         for (uint64_t seed = first; seed < first + n; seed++) {
             if (!sim_run(&sim, seed) || (seed % 10 == 0 && !sim_overload(&sim, seed)) ||
                 (seed % 10 == 6 && !sim_handover(&sim, seed)) ||
+                (seed % 10 == 7 && !sim_partition(&sim, seed)) ||
                 (seed % 10 == 5 && (!sim_incident(&sim, seed) || !sim_rollback(&sim, seed)))) {
                 printf("%s\n", sim.failure);
                 sim_print(&sim);

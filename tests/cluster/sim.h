@@ -519,8 +519,9 @@ static void end_faults(struct sim *s)
         if (p->is_alive && alive_of(s, p->node) != i)
             crash(s, i); /* of several processes of a node only the last one stays */
     }
+    s->always_steps = s->hands_over;
     if (s->min_nodes == s->nodes_n || s->hands_over)
-        return; /* with hands_over the rest may be too few; sim_handover has one that stays away */
+        return; /* with hands_over the rest may be too few until all have been there (lose_last) */
     const int away = 1 + (int)draw(s, (uint64_t)s->nodes_n - 1);
     s->away = has_trained(s, away) ? away : -1;
     if (s->away > 0 && alive_of(s, away) >= 0)
@@ -710,8 +711,23 @@ static inline bool sim_overload(struct sim *s, uint64_t seed)
 
 /* ---- a history with faults ---- */
 
+/* With hands_over: kills a node once all know that the last world has finished a step, so that the
+ * others are enough. Returns false if it is too early. */
+static bool lose_last(struct sim *s)
+{
+    const int first = alive_of(s, 0);
+    const struct member *m = &s->processes[first].member;
+    const struct world *w = find_world(s, m->coordinator, m->running);
+    if (w == NULL || !is_finished(s, w))
+        return false;
+    s->away = (int)draw(s, (uint64_t)s->nodes_n);
+    crash(s, alive_of(s, s->away));
+    return true;
+}
+
 static inline bool sim_run(struct sim *s, uint64_t seed)
 {
+    bool is_last_lost = false;
     begin(s, seed, seed % 2 == 0);
     start_all(s);
     int64_t calm_ms = s->now_ms + FAULTS_MS, end_ms = calm_ms + SETTLE_MS(s);
@@ -725,7 +741,11 @@ static inline bool sim_run(struct sim *s, uint64_t seed)
             s->away = -1;
         else if (!is_settled(s))
             continue;
-        else if (s->away < 0)
+        else if (s->away < 0 && s->hands_over && !is_last_lost) {
+            is_last_lost = lose_last(s);
+            end_ms += is_last_lost ? s->now_ms + SETTLE_MS(s) - end_ms : 0;
+            continue;
+        } else if (s->away < 0)
             break;
         s->away = -1; /* the others train; now it comes back */
         end_ms = s->now_ms + SETTLE_MS(s);

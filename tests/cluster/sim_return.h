@@ -15,7 +15,7 @@ static bool trains(struct sim *s, int id)
     if (generation == 0 || p->cut == generation || p->member.stepped == generation ||
         !is_complete(s, p))
         return false;
-    if (p->trained != generation) {
+    if (p->trained != generation || (s->always_steps && p->step_ms == INT64_MAX)) {
         p->trained = generation;
         p->step_ms = !s->has_no_steps && (s->rolls_back || s->always_steps || chance(s, 0.8))
                          ? s->now_ms + (int64_t)draw(s, 3000)

@@ -372,6 +372,20 @@ static bool is_complete(const struct sim *s, const struct process *p)
     return true;
 }
 
+/* Returns true if all members of the world know that it has finished a step. */
+static bool is_finished(const struct sim *s, const struct world *w)
+{
+    for (int node = 0; node < s->nodes_n; node++) {
+        if (w->origins[node].process < 0)
+            continue;
+        const struct succession *past = &s->processes[w->origins[node].process].member.past;
+        const struct succession_world *newest = succession_newest(past);
+        if (past->n != 1 || !newest->has_stepped || newest->generation != w->generation)
+            return false;
+    }
+    return true;
+}
+
 /* Worlds of one coordinator never overlap. A new coordinator does not know a process that was cut
  * off while its NODE_ID was given to a second one. Such a process may stay in its old world until
  * its lease ends, but not together with all others of that world. A process whose connections for

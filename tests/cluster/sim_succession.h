@@ -117,20 +117,6 @@ static const struct world *find_side_world(const struct sim *s, const struct fin
     return w;
 }
 
-/* Returns true if all members of the world know that it has finished a step. */
-static bool is_finished(const struct sim *s, const struct world *w)
-{
-    for (int node = 0; node < s->nodes_n; node++) {
-        if (w->origins[node].process < 0)
-            continue;
-        const struct succession *past = &s->processes[w->origins[node].process].member.past;
-        const struct succession_world *newest = succession_newest(past);
-        if (past->n != 1 || !newest->has_stepped || newest->generation != w->generation)
-            return false;
-    }
-    return true;
-}
-
 /* Returns true if the rules let this side train: it has more than half of the last world, or half
  * with its leader. */
 static bool may_train(const struct sim *s, const struct finished *last, uint64_t side)

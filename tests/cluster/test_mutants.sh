@@ -78,7 +78,14 @@ a world is not checked against the list|coordinator_world|s/ \&\& is_permitted(c
 a member that loads counts for a world|coordinator_world|s/    return is_ready(node) \&\& message_is_same(node/    return message_is_same(node/
 another process of a node counts for it|coordinator_world|s/    return is_ready(node) \&\& message_is_same(node.*/    return is_ready(node);/
 a member forgets a world that it enters|member|s/    if (!is_wanted || (past \&\& !succession_add(\&m->past, past)))/    if (!is_wanted)/
-no coordinator yields|coordinator|s/    return has_past \&\& (other->is_running || .*/    return false;/
+no coordinator yields|coordinator|/^bool coordinator_yields/,/^}/s/ || c->is_ended ||/ || 1 ||/
+half of a world yields to a former coordinator|coordinator|s/ || other->generation != own)/)/
+worlds of members are not merged|coordinator_join|s/^    if (join->past)$/    if (0)/
+a world that is formed is not recorded|coordinator_world|s/is_added = succession_add(c->past, \&c->past_world);/is_added = true;/
+each end counts as one in sight|coordinator|s/is_own || is_early);/true);/
+no end counts as one in sight|coordinator|s/is_own || is_early);/false);/
+an end soon after the coordinator's is out of sight|coordinator|s/is_own || is_early);/is_own);/
+the end of an own member is out of sight|coordinator|s/is_own || is_early);/is_early);/
 a new node 0 does not yield to a running job|coordinator|s/    if (other->has_past != has_past)$/    if (other->has_past != has_past) return false; if (0)/
 no node leads the job|member|s/        actions->lead = true;$/        actions->lead = false;/
 a member follows an answer that another node sent before|member|s/    if (m->config.may_search \&\& reply->leader_id != m->target)/    if (0)/

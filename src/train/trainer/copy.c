@@ -97,6 +97,32 @@ static void set_last_checkpoint(struct trainer *t)
     text_copy(t->last_checkpoint.path, sizeof t->last_checkpoint.path, from->path);
 }
 
+/* The newest checkpoint is used if it is newer than the copies by more steps than this: copies of
+ * each step may be one step behind, and need no disk. */
+#define STEPS_BEHIND 1
+
+/* find_copies — Decides on all ranks whether the job continues from copies. They may be many steps
+ * apart on GPUs. Older copies than a checkpoint would repeat its steps, and a later start from that
+ * checkpoint would leave out the steps in the ledger that the copies' start has superseded. */
+static enum status find_copies(struct trainer *t)
+{
+    struct checkpoint_progress copied = t->progress;
+    TRY(peer_copy_find(t->peer_copy, &t->is_from_memory, &copied));
+    if (!t->is_from_memory)
+        return ST_OK;
+    set_last_checkpoint(t);
+    int64_t saved = t->last_checkpoint.step;
+    TRY(consensus_broadcast(&t->consensus, &saved, sizeof saved));
+    t->is_from_memory = saved <= copied.step + STEPS_BEHIND;
+    if (t->is_from_memory)
+        t->progress = copied;
+    else if (t->is_rank0)
+        LOG_INFO("the copies of step %lld are older than the checkpoint of step %lld, and are not "
+                 "used",
+                 (long long)copied.step, (long long)saved);
+    return ST_OK;
+}
+
 enum status trainer_copy_begin(struct trainer *t)
 {
     const struct trainer_config *c = t->config;
@@ -125,10 +151,7 @@ enum status trainer_copy_begin(struct trainer *t)
     TRY(peer_copy_open(&config, &t->peer_copy));
     if (!t->peer_copy)
         return continue_without_copies(t, NULL);
-    TRY(peer_copy_find(t->peer_copy, &t->is_from_memory, &t->progress));
-    if (t->is_from_memory)
-        set_last_checkpoint(t);
-    return ST_OK;
+    return find_copies(t);
 }
 
 enum status trainer_copy_restore(struct trainer *t)

@@ -63,7 +63,7 @@ ok "a slow node: exit 0, healed" of slow ".made >= 1 and .made == .healed and $r
 # A bit of a weight changes: the worker is named, and all go back to the last checkpoint. The first one of this seed is in an exponent: the step's
 # numbers may be infinite at once.
 named='.made >= 1 and .named_right == .made'
-rehearsed "flipped bits" N_NODES=3 DURATION=3s FAULT_EVERY=1s FAULT_MIX=flip SEED=14
+rehearsed "flipped bits" N_NODES=3 DURATION=$((2 + at_load))s FAULT_EVERY=1s FAULT_MIX=flip SEED=14
 ok "an exponent, and others" says 'bit 28 of parameter '
 ok "the right worker is named, at the next comparison" of flip ".made >= 2 and $named and .detect_steps.worst <= 4"
 ok "SENTINEL_EVERY was set" holds out '.[0].sentinel_every_set == 4'

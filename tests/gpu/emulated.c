@@ -7,7 +7,7 @@
  *   EMULATED_GPUS         number of GPUs of the machine; not set: 1
  *   EMULATED_NAMES        their names, with commas between them, as CUDA reports them; a GPU after
  *                         the last name has the last one; not set: all are "Emulated GPU"
- *   EMULATED_PACES        milliseconds of a kernel on each of them, by the clock of its events, with
+ *   EMULATED_PACES        milliseconds of a kernel on each of them, by the clock of events, with
  *                         commas between them; not set, and after the last number: 1
  *   CUDA_VISIBLE_DEVICES  numbers of the GPUs that this process sees, as in CUDA
  *

@@ -9,6 +9,12 @@
 
 #define HANDOVER_MS 3000
 
+static void run_for(struct sim *s, int64_t span_ms)
+{
+    for (const int64_t end_ms = s->now_ms + span_ms; s->now_ms < end_ms && s->failure[0] == 0;)
+        step(s);
+}
+
 /* Runs until the processes that live train, for at most `within_ms`. */
 static void await_settled(struct sim *s, int64_t within_ms, const char *what)
 {
@@ -69,8 +75,7 @@ static inline bool sim_handover(struct sim *s, uint64_t seed)
     await_settled(s, 5000, "no world at the start");
     for (int round = 0; round < 6 && s->failure[0] == 0; round++) {
         const int alive_n = count_alive(s);
-        for (int64_t until_ms = s->now_ms + (int64_t)draw(s, 4000); s->now_ms < until_ms;)
-            step(s);
+        run_for(s, (int64_t)draw(s, chance(s, 0.5) ? 300 : 4000)); /* without a step, or with one */
         if (alive_n == 1 || chance(s, 0.3)) {
             start_absent(s);
             await_settled(s, SETTLE_MS(s), "nodes that return are not taken in");
@@ -145,12 +150,6 @@ static struct finished find_finished(const struct sim *s)
         last.leader = leader_of(s, i);
     }
     return last;
-}
-
-static void run_for(struct sim *s, int64_t span_ms)
-{
-    for (const int64_t end_ms = s->now_ms + span_ms; s->now_ms < end_ms && s->failure[0] == 0;)
-        step(s);
 }
 
 static void await_side(struct sim *s, const struct finished *last, uint64_t side)

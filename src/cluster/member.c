@@ -285,16 +285,19 @@ static void ask_node(struct member *m, int node_id, int64_t now_ms)
 static void ask_node0(struct member *m, int64_t now_ms, struct member_actions *actions)
 {
     ask_node(m, 0, now_ms);
-    actions->lead = m->config.node_id == 0;
+    actions->lead = m->config.node_id == 0 && !m->is_leaving;
 }
 
 /* Turns to the next node: to the nodes of the newest world in ascending order, and then to the node
  * of the former coordinator again. A node that comes to its own number becomes the coordinator,
- * because no node before it answers. A node that was in no world asks node 0. */
+ * because no node before it answers. A node that was in no world asks node 0. A node that leaves the
+ * job does not lead it: its end would be the end of all nodes. */
 static void ask_next(struct member *m, int64_t now_ms, struct member_actions *actions)
 {
     const struct succession_world *world = succession_newest(&m->past);
     ASSERT(m->is_searching);
+    if (m->is_leaving)
+        return;
     actions->is_urgent = true;
     if (!world && m->target != m->leader_id) {
         ask_node(m, m->leader_id, now_ms);

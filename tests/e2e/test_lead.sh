@@ -44,6 +44,15 @@ stop_nodes 2 TERM 1
 ok "… until it is asked to stop" is "${rcs[1]}" 143
 same_as_calm two
 
+# Without copies in memory and on a disk of its own, the new leader has no state, and reports it.
+for i in 0 1; do begin_node $i N_NODES=2 $job CHECKPOINT_DIR=none-$i PEER_COPIES=0; done
+wait_for 30 is_past_on 0 5
+pid=${node[1]}
+kill_node 0
+ok "no state is left: the new leader begins again, and warns" \
+    wait_for 30 node_said 1 ' warn .*no state is in memory, and there is no checkpoint in none-1: the job starts from the beginning'
+kill_node 1
+
 # Node 0 stands still for longer than its lease, and wakes up. The others go on without it; it must not train alone meanwhile, although
 # MIN_NODES allows one node, and joins them. Each node has a folder of its own, because a process that stands still keeps its lock.
 for i in 0 1 2; do begin_node $i N_NODES=3 $job CHECKPOINT_DIR=still-$i PEER_TIMEOUT=4s; done

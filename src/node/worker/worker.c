@@ -442,6 +442,7 @@ static enum status run_generation(void *arg, struct comm *comm, int64_t generati
     }
     if (!is_first) /* resume from a checkpoint of this run; RESUME concerns older runs */
         w->config.resume = TRAINER_RESUME_AUTO;
+    w->config.is_repeated = !is_first;
     w->config.step.comm = comm;
     w->stats.generation = generation;
     const struct check_worker_config check = check_config(w);

@@ -178,6 +178,14 @@ struct start {
     bool is_found, has_checkpoint_dir;
 };
 
+/* report_beginning — On rank 0: reports that the steps of earlier generations are lost. */
+static void report_beginning(const struct trainer *t)
+{
+    LOG_WARN("no state is in memory, and %s%s: the job starts from the beginning (step 0)",
+             t->checkpoint ? "there is no checkpoint in " : "CHECKPOINT_DIR is not set",
+             t->checkpoint ? t->config->checkpoint_dir : "");
+}
+
 /* find_start — Finds the start on rank 0, and broadcasts it. */
 static enum status find_start(struct trainer *t, struct start *start)
 {
@@ -188,6 +196,8 @@ static enum status find_start(struct trainer *t, struct start *start)
         st = open_checkpoint(t);
         if (st == ST_OK && !t->is_from_memory)
             st = find_checkpoint(t, &start->is_found);
+        if (st == ST_OK && !start->is_found && t->config->is_repeated)
+            report_beginning(t);
         start->progress = t->progress;
         start->has_checkpoint_dir = t->checkpoint != NULL;
     }

@@ -61,6 +61,7 @@ struct trainer_config {
     int checkpoint_keep;
     enum checkpoint_async_mode checkpoint_mode;
     enum trainer_resume resume;
+    bool is_repeated; /* not the first generation of the job: a start at step 0 is reported */
     enum peer_copy_mode peer_copies;
     /* ranks of generations (ON_LOSS=shrink); equal: the number is fixed */
     int ranks_min, ranks_max;

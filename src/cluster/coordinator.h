@@ -158,9 +158,9 @@ bool coordinator_wants_view(const struct coordinator *c, int node_id,
 void coordinator_on_ended(struct coordinator *c, int node_id,
                           struct message_incarnation incarnation, int64_t now_ms);
 /* coordinator_yields — returns true if this coordinator must end, because the job has another one:
- * the other one's generation runs, or only the other one has worlds of the job. If neither runs, the
- * coordinator that has formed the later world stays, because half of that world is enough for it; if
- * none has, the one on the lower node. The caller then closes this one. */
+ * the other one's generation runs, or only the other one has worlds of the job. If neither runs,
+ * the coordinator that has formed the later world stays, because half of that world is enough for
+ * it; if none has, the one on the lower node. The caller then closes this one. */
 bool coordinator_yields(const struct coordinator *c, const struct message_view *other);
 /* coordinator_fill_view — sets the fields of a view that concern the coordinator. */
 void coordinator_fill_view(const struct coordinator *c, struct message_view *view);

@@ -290,8 +290,8 @@ static void ask_node0(struct member *m, int64_t now_ms, struct member_actions *a
 
 /* Turns to the next node: to the nodes of the newest world in ascending order, and then to the node
  * of the former coordinator again. A node that comes to its own number becomes the coordinator,
- * because no node before it answers. A node that was in no world asks node 0. A node that leaves the
- * job does not lead it: its end would be the end of all nodes. */
+ * because no node before it answers. A node that was in no world asks node 0. A node that leaves
+ * the job does not lead it: its end would be the end of all nodes. */
 static void ask_next(struct member *m, int64_t now_ms, struct member_actions *actions)
 {
     const struct succession_world *world = succession_newest(&m->past);

@@ -142,10 +142,10 @@ struct message_view {
     struct message_incarnation incarnation; /* the node's process */
     bool is_coordinator;
     struct message_incarnation coordinator; /* the coordinator of this node; zero: none */
-    int64_t generation; /* of the newest world, if this coordinator has formed it; else 0 */
-    bool is_running; /* the coordinator's generation runs */
-    bool has_past;   /* the coordinator knows worlds in which the job has trained */
-    int leader_id;   /* the node that it follows, or its own number; -1: it has lost it */
+    int64_t generation; /* the newest world, if this coordinator has formed it; else 0 */
+    bool is_running;    /* the coordinator's generation runs */
+    bool has_past;      /* the coordinator knows worlds in which the job has trained */
+    int leader_id;      /* the node that it follows, or its own number; -1: it has lost it */
     char control[MESSAGE_CONTROL_MAX]; /* where the node leader_id listens; "": unknown */
 };
 

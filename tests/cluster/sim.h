@@ -184,7 +184,7 @@ static void receive_heartbeat(struct sim *s, struct packet *m)
     memcpy(address.data, &m->origin, sizeof(m->origin));
     m->heartbeat.addresses_n = m->has_origin;
     m->heartbeat.addresses = &address;
-    if (z->coordinator == NULL && s->hands_over) {
+    if (z->coordinator == NULL && s->hands_over && m->from != m->to) {
         reply = (struct message_reply){.answer = MESSAGE_ANSWER_ELSEWHERE,
                                        .sequence = m->heartbeat.sequence,
                                        .leader_id = member_leader(&z->member)};

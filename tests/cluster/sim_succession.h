@@ -105,8 +105,8 @@ static bool is_left(const struct sim *s, const struct finished *last, uint64_t s
            side_of(s, node) == side;
 }
 
-/* Returns the world that runs with all processes that the last one has left on this side. Nodes that
- * are new find the job by node 0 only, so they may be missing. NULL: there is none. */
+/* Returns the world that runs with all processes that the last one has left on this side. Nodes
+ * that are new find the job by node 0 only, so they may be missing. NULL: there is none. */
 static const struct world *find_side_world(const struct sim *s, const struct finished *last,
                                            uint64_t side)
 {

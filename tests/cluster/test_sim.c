@@ -20,8 +20,8 @@
  * out and one of them waits for a step. Overload: where processes only stall, for 1.2 s at a time
  * (2 s if the stalls have grown to that slowly), no node is lost. Losses in a row: all nodes but
  * MIN_NODES within 5 s, and losses after returns to a checkpoint, do not end the job. Succession
- * (sim_succession.h): any number of nodes killed at once, 3 s later the rest train; while the network
- * falls into other parts again and again, the part that may train does so within 20 s.
+ * (sim_succession.h): any number of nodes killed at once, 3 s later the rest train; while the
+ * network falls into other parts again and again, the part that may train does so within 20 s.
  *
  * `test_sim` runs the suite. `test_sim FIRST COUNT` prints the first seed that fails;
  * test_mutants.sh uses it. */

@@ -86,4 +86,29 @@ ok "… past more steps" goes_on_at 0 10
 stop_nodes 4 TERM 1
 ok "a stop of node 1, which leads, is for all" is "$codes" "143 143 143 143"
 same_as_calm apart-0 LOCAL
+
+# Node 0 is killed and its name does not resolve any more, as the name of a pod that is gone.
+cat >with_hosts <<'EOS'
+#!/bin/sh
+mount --bind "$1" /etc/hosts || exit 99
+shift
+exec "$@"
+EOS
+chmod +x with_hosts
+echo '10.0.0.1 head' >hosts
+if unshare -m true 2>/dev/null; then
+    meeting="MASTER_ADDR=head MASTER_PORT=$port"
+    for i in 2 1 0; do
+        in="nsenter --net=/run/netns/$space-$i unshare -m ./with_hosts $tmp/hosts" begin_node $i $steady N_NODES=3 ON_LOSS=shrink MIN_NODES=1 \
+            MAX_RESTARTS=1000 JOIN_TIMEOUT=600s STEPS=100000000 DATA_ADDR=eth0
+    done
+    wait_for 60 is_past_on 0 5
+    pid=${node[1]}
+    : >hosts
+    kill_node 0
+    ok "node 0 and its name are gone: with DATA_ADDR the others train" wait_for 60 node_said 1 'generation [0-9]+: 2 of 3 nodes \(1-2\)'
+    ok "… past more steps" goes_on_at 1 10
+else
+    skip "node 0 and its name are gone" "no mount namespace can be made here"
+fi
 done_testing

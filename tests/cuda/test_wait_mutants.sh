@@ -15,10 +15,10 @@ libs="$build/libaccess.a ${libs/-lcmocka/-lcmocka -lstdc++}"
 [ -n "${ROWS:-}" ] || ln -s "$build"/tests/cuda/libcu*.so.* "$tmp"
 rows() {
     cat <<'ROWS'
-no stream waits for an event|dev/cuda/event|s/    CUDA_CHECK(cudaStreamWaitEvent(s->stream, event->event, 0));/    ;/
+no stream waits for an event|dev/cuda/event|s/    CUDA_CHECK(dev_runtime->StreamWaitEvent(s->stream, event->event, 0));/    ;/
 a stream is waited for as it was when it was opened|dev/cuda/cuda|s/    TRY(dev_cuda_event_record(first, &first->event));/    ;/
 an event behind recorded work is not recorded|dev/cuda/graph|s/    if (st == ST_OK \&\& event)/    if (0)/
-an event within recorded work is not recorded|dev/cuda/event|/    CUDA_CHECK(s->is_captured/,/cudaEventRecord(a->event/d
+an event within recorded work is not recorded|dev/cuda/event|/    CUDA_CHECK(s->is_captured/,/dev_runtime->EventRecord(a->event/d
 other threads wait for an event that is not submitted|comm/core/staging|s/    TRY(dev_flush(s));.*/    ;/
 a call does not wait for the computation|comm/core/staging|s/    TRY(dev_stream_wait(staging->in, call->event));/    ;/
 a call is not given its event|comm/core/run|s/^    root->event = NULL;/    root->event = event = NULL;/

@@ -2,14 +2,12 @@
 #include "dev/blas/lt.h"
 
 #ifdef CONVOY_CUDA
-#include <cuda_runtime_api.h>
-
 #include "base/text.h"
 #include "dev/cuda/internal.h"
 
 #define BLAS_SYMBOL(name) LIBRARY_SYMBOL(blas_lt, name),
 static const struct library_symbol symbols[] = {BLAS_LT_LIST(BLAS_SYMBOL)};
-#if CUDART_VERSION >= 13000
+#if CUBLAS_VER_MAJOR >= 13
 static const char *const names[] = {"libcublasLt.so.13", "libcublasLt.so.12", NULL};
 #define PACKAGES "libcublas-13-0 (NVIDIA's Debian and Ubuntu packages) or nvidia-cublas (PyPI)"
 #else

@@ -295,4 +295,33 @@ enum status blas_plan_run(struct blas *b, const struct cuda *cuda, const struct 
     *is_done = true;
     return ST_OK;
 }
+#else
+#include "dev/cuda/runtime.h"
+
+/* Without CUDA no stream has a struct blas. */
+enum status blas_plan_open(const struct blas_chip *chip, struct blas **out)
+{
+    (void)chip, (void)out;
+    return dev_cuda_check_built();
+}
+enum status blas_plan_find(char *about, size_t cap)
+{
+    (void)about, (void)cap;
+    return dev_cuda_check_built();
+}
+void blas_plan_close(struct blas *b) { (void)b; }
+const char *blas_plan_about(const struct blas *b) { return (void)b, ""; }
+void blas_plan_capture(struct blas *b, bool is_captured) { (void)b, (void)is_captured; }
+void blas_plan_leave(struct blas *b, int sms) { (void)b, (void)sms; }
+#define NO_PRODUCT(name)                                                            \
+    enum status blas_##name(struct blas *b, const struct cuda *cuda, bool is_plain, \
+                            const struct name *a, bool *is_done)                    \
+    {                                                                               \
+        (void)b, (void)cuda, (void)is_plain, (void)a;                               \
+        *is_done = false;                                                           \
+        return ST_OK;                                                               \
+    }
+NO_PRODUCT(matmul_fwd)
+NO_PRODUCT(matmul_bwd_x)
+NO_PRODUCT(matmul_bwd_w)
 #endif

@@ -3,7 +3,14 @@
  * Must not know cuDNN's objects. */
 #include "dev/cuda/internal.h"
 
-#include "kernels/cuda.h"
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "dev/cudnn/cudnn.h"
+#include "kernels/attention_sample.h"
 
 /* ---- the shapes for which cuDNN is expected to be faster ---- */
 
@@ -72,33 +79,17 @@ int64_t dev_cuda_attention_bytes(enum dev_cuda_attention by, bool is_atomic,
     return bytes > (int64_t)CUDA_SCRATCH_BYTES ? bytes : 0;
 }
 
-#ifndef CONVOY_CUDA
-void dev_cuda_attention(struct dev *dev, enum dev_cuda_attention by, bool is_atomic)
-{
-    (void)dev, (void)by, (void)is_atomic;
-}
-
-enum status dev_cuda_attention_find(char *about, size_t cap)
-{
-    return dev_cuda_blas(about, cap); /* reports that there is no CUDA here */
-}
-#else
-#include <stdatomic.h>
-#include <stdlib.h>
-
-#include "base/log.h"
-#include "base/memory.h"
-#include "base/text.h"
-#include "dev/cudnn/cudnn.h"
-#include "kernels/attention_sample.h"
-
 void dev_cuda_attention(struct dev *dev, enum dev_cuda_attention by, bool is_atomic)
 {
     dev->attention = by;
     dev->is_atomic = is_atomic;
 }
 
-enum status dev_cuda_attention_find(char *about, size_t cap) { return cudnn_find(about, cap); }
+enum status dev_cuda_attention_find(char *about, size_t cap)
+{
+    TRY(dev_cuda_check_built());
+    return cudnn_find(about, cap);
+}
 
 struct cuda_attention {
     struct cudnn *cudnn; /* NULL: the library is missing */
@@ -161,6 +152,8 @@ static const char *why_own(enum dev_cuda_attention by, const struct asked *x)
 {
     struct asked atomic = *x;
     atomic.is_atomic = true;
+    if (!dev_runtime->has_libraries)
+        return "AMD GPUs have no cuDNN";
     if (by == DEV_CUDA_ATTENTION_OWN)
         return "ATTENTION=own";
     if (by == DEV_CUDA_ATTENTION_CUDNN || is_in_table(x))
@@ -202,7 +195,7 @@ static enum status report_result(const struct stream *s, const struct asked *x, 
 
 static int chip_of(const struct stream *s)
 {
-    const struct cudaDeviceProp *prop = &s->head.dev->prop;
+    const struct gpu_props *prop = &s->head.dev->prop;
     return 10 * prop->major + prop->minor;
 }
 
@@ -218,7 +211,8 @@ enum status dev_cuda_attention_fwd(struct stream *s, const void *args)
         TRY(report_result(s, &x, is_done));
     }
     return is_done ? ST_OK
-                   : dev_cuda_error_launched(attention_fwd_cuda(&s->cuda, a), "attention_fwd");
+                   : dev_cuda_error_launched(dev_runtime->launch_attention_fwd(&s->cuda, a),
+                                             "attention_fwd");
 }
 
 /* Returns the struct cuda for cuDNN. If one sample needs more scratch than the stream has, it is
@@ -263,7 +257,8 @@ enum status dev_cuda_attention_bwd(struct stream *s, const void *args)
         TRY(report_result(s, &x, is_done));
     }
     return is_done ? ST_OK
-                   : dev_cuda_error_launched(attention_bwd_cuda(&s->cuda, a), "attention_bwd");
+                   : dev_cuda_error_launched(dev_runtime->launch_attention_bwd(&s->cuda, a),
+                                             "attention_bwd");
 }
 
 /* ---- dropout of own heads ---- */
@@ -289,4 +284,3 @@ enum status dev_cuda_attention_bwd_apart(struct stream *s, const void *args, boo
     }
     return ST_OK;
 }
-#endif

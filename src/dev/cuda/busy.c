@@ -3,13 +3,12 @@
  * for them. Must not know the purpose of the work. */
 #include "dev/cuda/internal.h"
 
-#ifdef CONVOY_CUDA
 #include <stdlib.h>
 
 #include "base/memory.h"
 
 struct busy_span {
-    cudaEvent_t begin, end;
+    gpu_event begin, end;
 };
 struct cuda_busy {
     struct busy_span *span; /* [0, n) wait to be read, in the order of the stream */
@@ -24,10 +23,10 @@ static enum status add_span(struct cuda_busy *b)
         b->cap = 2 * b->cap + 16;
         b->span = memory_resize(b->span, b->cap, sizeof *b->span);
     }
-    CUDA_CHECK(cudaEventCreateWithFlags(&span.begin, cudaEventDefault));
-    cudaError_t error = cudaEventCreateWithFlags(&span.end, cudaEventDefault);
-    if (error != cudaSuccess) {
-        (void)cudaEventDestroy(span.begin);
+    CUDA_CHECK(dev_runtime->EventCreateWithFlags(&span.begin, GPU_EVENT_DEFAULT));
+    gpu_error error = dev_runtime->EventCreateWithFlags(&span.end, GPU_EVENT_DEFAULT);
+    if (error != GPU_SUCCESS) {
+        (void)dev_runtime->EventDestroy(span.begin);
         return dev_cuda_error_fail(error, "creating an event for BALANCE=auto");
     }
     b->span[b->created++] = span;
@@ -42,7 +41,8 @@ enum status dev_cuda_busy_mark(struct stream *s, bool is_begin)
     if (b->n == b->created)
         TRY(add_span(b));
     TRY(dev_cuda_graph_flush(s));
-    CUDA_CHECK(cudaEventRecord(is_begin ? b->span[b->n].begin : b->span[b->n].end, s->stream));
+    CUDA_CHECK(
+        dev_runtime->EventRecord(is_begin ? b->span[b->n].begin : b->span[b->n].end, s->stream));
     b->n += !is_begin;
     return ST_OK;
 }
@@ -54,12 +54,13 @@ enum status dev_cuda_busy_ms(struct stream *s, double *out)
     *out = 0;
     for (; b && read < b->n; read++) {
         float ms = 0;
-        cudaError_t error = cudaEventElapsedTime(&ms, b->span[read].begin, b->span[read].end);
-        if (error == cudaErrorNotReady) {
-            (void)cudaGetLastError(); /* the next launch would report it as its own */
+        gpu_error error =
+            dev_runtime->EventElapsedTime(&ms, b->span[read].begin, b->span[read].end);
+        if (error == GPU_ERROR_NOT_READY) {
+            (void)dev_runtime->GetLastError(); /* the next launch would report it as its own */
             break;
         }
-        if (error != cudaSuccess)
+        if (error != GPU_SUCCESS)
             return dev_cuda_error_fail(error, "reading the time of a stream's work");
         *out += (double)ms;
     }
@@ -76,11 +77,10 @@ enum status dev_cuda_busy_ms(struct stream *s, double *out)
 void dev_cuda_busy_close(struct cuda_busy *b)
 {
     for (size_t i = 0; b && i < b->created; i++) {
-        (void)cudaEventDestroy(b->span[i].begin);
-        (void)cudaEventDestroy(b->span[i].end);
+        (void)dev_runtime->EventDestroy(b->span[i].begin);
+        (void)dev_runtime->EventDestroy(b->span[i].end);
     }
     if (b)
         free(b->span);
     free(b);
 }
-#endif

@@ -7,38 +7,6 @@
  * (cuda/ring.c). */
 #include "dev/cuda/internal.h"
 
-#ifndef CONVOY_CUDA
-
-const char *dev_cuda_built(void) { return NULL; }
-
-static enum status not_built(void)
-{
-    return FAIL(ST_NO_DEVICE, "this program was built without CUDA; build it with CUDA=1 where "
-                              "nvcc is, use the image gpu, or use DEVICE=cpu");
-}
-
-enum status dev_cuda_count(int *count_out)
-{
-    (void)count_out;
-    return not_built();
-}
-
-enum status dev_cuda_blas(char *about, size_t cap)
-{
-    (void)about, (void)cap;
-    return not_built();
-}
-
-void dev_cuda_blas_use(enum dev_cuda_blas_kind use) { (void)use; }
-
-enum status dev_cuda_open(int device_i, bool is_tf32, struct dev **out)
-{
-    (void)device_i, (void)is_tf32, (void)out;
-    return not_built();
-}
-
-#else
-
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,14 +18,6 @@ enum status dev_cuda_open(int device_i, bool is_tf32, struct dev **out)
 #include "dev/blas/plan.h"
 #include "dev/dev_check.h"
 #include "dev/cuda/peak.h"
-
-const char *dev_cuda_built(void)
-{
-    static char text[80];
-    text_format(text, sizeof text, "%d.%d: %s", CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10,
-                CONVOY_CUDA);
-    return text;
-}
 
 /* ---- memory ---- */
 
@@ -103,30 +63,30 @@ static struct cuda_range drop_range(struct dev *dev, struct cuda_ranges *from, c
 
 static enum status zero_memory(void *data, size_t bytes)
 {
-    cudaError_t error = cudaMemsetAsync(data, 0, bytes, NULL);
-    error = error == cudaSuccess ? cudaStreamSynchronize(NULL) : error;
-    return error == cudaSuccess ? ST_OK : dev_cuda_error_fail(error, "zeroing new memory");
+    gpu_error error = dev_runtime->MemsetAsync(data, 0, bytes, NULL);
+    error = error == GPU_SUCCESS ? dev_runtime->StreamSynchronize(NULL) : error;
+    return error == GPU_SUCCESS ? ST_OK : dev_cuda_error_fail(error, "zeroing new memory");
 }
 
 static enum status allocate_zeroed(const struct dev *dev, size_t bytes, void **out)
 {
     char text[32];
     void *data = NULL;
-    CUDA_CHECK(cudaSetDevice(dev->device_i));
-    cudaError_t error = cudaMalloc(&data, bytes);
-    if (error != cudaSuccess) {
+    CUDA_CHECK(dev_runtime->SetDevice(dev->device_i));
+    gpu_error error = dev_runtime->Malloc(&data, bytes);
+    if (error != GPU_SUCCESS) {
         char what[80];
         text_format(what, sizeof what, "%s of device memory were requested",
                     text_format_bytes(text, sizeof text, (double)bytes));
         enum status st = dev_cuda_error_fail(error, what);
         /* more than the device has: no retry helps */
-        return st == ST_RETRY && bytes > dev->prop.totalGlobalMem ? ST_BAD_SETTING : st;
+        return st == ST_RETRY && bytes > dev->prop.memory_bytes ? ST_BAD_SETTING : st;
     }
     enum status st = zero_memory(data, bytes);
     if (st == ST_OK)
         *out = data;
     else
-        (void)cudaFree(data);
+        (void)dev_runtime->Free(data);
     return st;
 }
 
@@ -149,12 +109,12 @@ static void cuda_free(struct dev *dev, void *data, size_t bytes)
 {
     size_t released = drop_range(dev, &dev->own, data).bytes;
     ASSERTF(released == (bytes ? bytes : 1), "%p: %zu bytes, released %zu", data, bytes, released);
-    (void)cudaFree(data); /* a fault was reported before */
+    (void)dev_runtime->Free(data); /* a fault was reported before */
 }
 
 static enum status cuda_adopt(struct dev *dev, void *data, size_t bytes)
 {
-    CUDA_CHECK(cudaSetDevice(dev->device_i));
+    CUDA_CHECK(dev_runtime->SetDevice(dev->device_i));
     TRY(zero_memory(data, bytes));
     add_range(dev, &dev->own, (struct cuda_range){.data = data, .bytes = bytes});
     return ST_OK;
@@ -168,7 +128,7 @@ static void cuda_disown(struct dev *dev, void *data)
 
 static enum status cuda_make_current(struct dev *dev)
 {
-    CUDA_CHECK(cudaSetDevice(dev->device_i));
+    CUDA_CHECK(dev_runtime->SetDevice(dev->device_i));
     return ST_OK;
 }
 
@@ -176,7 +136,7 @@ static enum status cuda_pin(struct dev *dev, size_t bytes, void **out)
 {
     void *data = NULL;
     bytes = bytes ? bytes : 1;
-    TRY(dev_cuda_error_pin(cudaHostAlloc(&data, bytes, cudaHostAllocPortable), bytes));
+    TRY(dev_cuda_error_pin(dev_runtime->HostAlloc(&data, bytes, GPU_HOST_PORTABLE), bytes));
     add_range(dev, &dev->pinned, (struct cuda_range){.data = data, .bytes = bytes});
     *out = data;
     return ST_OK;
@@ -184,7 +144,7 @@ static enum status cuda_pin(struct dev *dev, size_t bytes, void **out)
 
 static enum status cuda_pin_mapping(struct dev *dev, void *data, size_t bytes)
 {
-    TRY(dev_cuda_error_pin(cudaHostRegister(data, bytes, cudaHostRegisterPortable), bytes));
+    TRY(dev_cuda_error_pin(dev_runtime->HostRegister(data, bytes, GPU_REGISTER_PORTABLE), bytes));
     add_range(dev, &dev->pinned,
               (struct cuda_range){.data = data, .bytes = bytes, .is_mapping = true});
     return ST_OK;
@@ -193,9 +153,9 @@ static enum status cuda_pin_mapping(struct dev *dev, void *data, size_t bytes)
 static void free_pinned(const struct cuda_range *range)
 {
     if (range->is_mapping)
-        (void)cudaHostUnregister(range->data);
+        (void)dev_runtime->HostUnregister(range->data);
     else
-        (void)cudaFreeHost(range->data);
+        (void)dev_runtime->FreeHost(range->data);
 }
 
 static void cuda_unpin(struct dev *dev, void *data)
@@ -220,15 +180,14 @@ static int64_t sum_ranges(const struct dev *dev, const struct cuda_ranges *range
 static void get_info(const struct dev *dev, struct dev_info *out)
 {
     char driver[24];
-    const struct cudaDeviceProp *prop = &dev->prop;
-    struct dev_cuda_peak peak =
-        dev_cuda_peak(prop->name, prop->major, prop->minor, prop->multiProcessorCount);
+    const struct gpu_props *prop = &dev->prop;
+    struct dev_cuda_peak peak = dev_cuda_peak(prop->name, prop->major, prop->minor, prop->sm_count);
     size_t free_bytes = 0, total_bytes = 0;
     /* the calling thread may have another device current */
-    bool is_known = cudaSetDevice(dev->device_i) == cudaSuccess &&
-                    cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess;
+    bool is_known = dev_runtime->SetDevice(dev->device_i) == GPU_SUCCESS &&
+                    dev_runtime->MemGetInfo(&free_bytes, &total_bytes) == GPU_SUCCESS;
     *out = (struct dev_info){.kind = DEV_KIND_CUDA,
-                             .memory_bytes = (int64_t)prop->totalGlobalMem,
+                             .memory_bytes = (int64_t)prop->memory_bytes,
                              .free_bytes = is_known ? (int64_t)free_bytes : -1,
                              .allocated_bytes =
                                  sum_ranges(dev, &dev->own) + sum_ranges(dev, &dev->scratch),
@@ -239,13 +198,25 @@ static void get_info(const struct dev *dev, struct dev_info *out)
                              .is_tf32 = dev->is_tf32,
                              .threads_n = 1};
     text_copy(out->bus, sizeof out->bus, dev->bus);
-    memcpy(out->uuid, prop->uuid.bytes, sizeof out->uuid);
-    text_format(driver, sizeof driver, "%d.%d", dev->driver / 1000, dev->driver % 1000 / 10);
-    text_format(out->name, sizeof out->name, "cuda %d %.30s sm_%d%d driver %s", dev->device_i,
-                prop->name, prop->major, prop->minor, driver);
+    memcpy(out->uuid, prop->uuid, sizeof out->uuid);
+    dev_runtime->version(dev->driver, driver, sizeof driver);
+    text_format(out->name, sizeof out->name, "%s %d %.30s%s driver %s", dev_runtime->kind,
+                dev->device_i, prop->name, prop->chip, driver);
 }
 
 /* ---- the library that computes the products of a stream ---- */
+
+bool dev_cuda_driver_fits(size_t cudart_version, char *why, size_t cap)
+{
+    int version = 0;
+    if (dev_runtime)
+        (void)dev_runtime->DriverGetVersion(&version);
+    if (version == 0 || cudart_version / 1000 <= (size_t)version / 1000)
+        return true;
+    text_format(why, cap, "is for CUDA %zu, and the driver supports CUDA %d.%d",
+                cudart_version / 1000, version / 1000, version % 1000 / 10);
+    return false;
+}
 
 enum status dev_cuda_blas(char *about, size_t cap) { return blas_plan_find(about, cap); }
 
@@ -257,15 +228,19 @@ void dev_cuda_blas_use(enum dev_cuda_blas_kind use) { blas_use = use; }
 static void open_blas(struct stream *s)
 {
     static atomic_bool is_reported;
-    const struct cudaDeviceProp *prop = &s->head.dev->prop;
-    struct blas_chip chip = {.sm_count = prop->multiProcessorCount};
+    const struct gpu_props *prop = &s->head.dev->prop;
+    struct blas_chip chip = {.sm_count = prop->sm_count};
     text_copy(chip.name, sizeof chip.name, prop->name);
-    const enum status st = blas_use == DEV_CUDA_BLAS_OFF ? FAIL(ST_NO_DEVICE, "CONVOY_BLAS=off")
-                                                         : blas_plan_open(&chip, &s->blas);
+    const enum status st = !dev_runtime->has_libraries || blas_use == DEV_CUDA_BLAS_OFF
+                               ? FAIL(ST_NO_DEVICE, "CONVOY_BLAS=off")
+                               : blas_plan_open(&chip, &s->blas);
     s->is_blas_plain = blas_use == DEV_CUDA_BLAS_PLAIN;
     if (atomic_exchange(&is_reported, true))
         return;
-    if (st == ST_OK)
+    if (!dev_runtime->has_libraries)
+        LOG_WARN("products by the program's own kernels without matrix instructions, which are "
+                 "slow: no library of AMD is used yet");
+    else if (st == ST_OK)
         LOG_INFO("products by cuBLASLt %s%s", blas_plan_about(s->blas),
                  s->is_blas_plain ? ", without epilogues (CONVOY_BLAS=plain)" : "");
     else
@@ -278,7 +253,7 @@ static void open_blas(struct stream *s)
 static void cuda_stream_close(struct stream *s)
 {
     if (s->stream)
-        (void)cudaStreamSynchronize(s->stream);
+        (void)dev_runtime->StreamSynchronize(s->stream);
     dev_cuda_graph_close(s->graphs);
     dev_cuda_times_close(s->times);
     dev_cuda_busy_close(s->busy);
@@ -287,12 +262,12 @@ static void cuda_stream_close(struct stream *s)
     dev_cuda_ring_close(&s->ring);
     if (s->cuda.scratch) {
         (void)drop_range(s->head.dev, &s->head.dev->scratch, s->cuda.scratch);
-        (void)cudaFree(s->cuda.scratch);
+        (void)dev_runtime->Free(s->cuda.scratch);
     }
     if (s->event)
         dev_cuda_event_free(s->event);
     if (s->stream)
-        (void)cudaStreamDestroy(s->stream);
+        (void)dev_runtime->StreamDestroy(s->stream);
     free(s);
 }
 
@@ -300,14 +275,14 @@ static enum status fill_stream(struct stream *s, bool is_high)
 {
     const struct dev *dev = s->head.dev;
     int low = 0, high = 0;
-    CUDA_CHECK(cudaSetDevice(dev->device_i));
+    CUDA_CHECK(dev_runtime->SetDevice(dev->device_i));
     if (is_high)
-        CUDA_CHECK(cudaDeviceGetStreamPriorityRange(&low, &high));
-    CUDA_CHECK(cudaStreamCreateWithPriority(&s->stream, cudaStreamNonBlocking, high));
+        CUDA_CHECK(dev_runtime->DeviceGetStreamPriorityRange(&low, &high));
+    CUDA_CHECK(dev_runtime->StreamCreateWithPriority(&s->stream, GPU_STREAM_NON_BLOCKING, high));
     TRY(dev_cuda_event_record(s, &s->event));
     s->cuda = (struct cuda){.stream = s->stream,
-                            .sm_count = dev->prop.multiProcessorCount,
-                            .shared_bytes = dev->prop.sharedMemPerBlockOptin,
+                            .sm_count = dev->prop.sm_count,
+                            .shared_bytes = dev->prop.shared_bytes,
                             .is_tf32 = dev->is_tf32};
     return dev_cuda_ring_open(&s->ring);
 }
@@ -372,7 +347,7 @@ static enum status cuda_stream_open_high(struct dev *dev, struct stream **out)
 static enum status cuda_sync(struct stream *s)
 {
     TRY(dev_cuda_graph_flush(s));
-    CUDA_CHECK(cudaStreamSynchronize(s->stream));
+    CUDA_CHECK(dev_runtime->StreamSynchronize(s->stream));
     return dev_cuda_ring_drain(&s->ring);
 }
 
@@ -391,9 +366,8 @@ static enum status cuda_copy(struct stream *s, void *dst, const void *src, size_
     TRY(dev_cuda_graph_flush(s));
     if ((to_device && is_in(s->head.dev, &s->head.dev->pinned, src)) ||
         (from_device && is_in(s->head.dev, &s->head.dev->pinned, dst))) {
-        CUDA_CHECK(cudaMemcpyAsync(dst, src, bytes,
-                                   to_device ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost,
-                                   s->stream));
+        CUDA_CHECK(dev_runtime->MemcpyAsync(dst, src, bytes,
+                                            to_device ? GPU_TO_DEVICE : GPU_TO_HOST, s->stream));
         return ST_OK;
     }
     if (to_device)
@@ -460,25 +434,25 @@ static enum status no_apart(struct stream *s, const void *args, bool *is_done)
         const struct attention_bwd *: dev_cuda_attention_bwd_apart,            \
         default: no_apart)(s, a, is_done)
 
-#define OP_DEFINE(name)                                                     \
-    static enum status do_##name(struct stream *s, const void *args)        \
-    {                                                                       \
-        return dev_cuda_error_launched(name##_cuda(&s->cuda, args), #name); \
-    }                                                                       \
-    static enum status op_##name(struct stream *s, const struct name *a)    \
-    {                                                                       \
-        struct name copy = *a;                                              \
-        bool is_done;                                                       \
-        TRY(dev_check_##name(a, true));                                     \
-        if (CUDA_WORK_##name != CUDA_WORK_combine)                          \
-            TRY(prepare_stream(s));                                         \
-        TRY(DO_APART(s, a, &is_done));                                      \
-        if (is_done)                                                        \
-            return ST_OK;                                                   \
-        if (!s->graphs)                                                     \
-            return dev_cuda_do(s, CUDA_WORK_##name, a);                     \
-        CLEAR_PADDING(&copy);                                               \
-        return dev_cuda_graph_add(s, CUDA_WORK_##name, &copy, sizeof copy); \
+#define OP_DEFINE(name)                                                                    \
+    static enum status do_##name(struct stream *s, const void *args)                       \
+    {                                                                                      \
+        return dev_cuda_error_launched(dev_runtime->launch_##name(&s->cuda, args), #name); \
+    }                                                                                      \
+    static enum status op_##name(struct stream *s, const struct name *a)                   \
+    {                                                                                      \
+        struct name copy = *a;                                                             \
+        bool is_done;                                                                      \
+        TRY(dev_check_##name(a, true));                                                    \
+        if (CUDA_WORK_##name != CUDA_WORK_combine)                                         \
+            TRY(prepare_stream(s));                                                        \
+        TRY(DO_APART(s, a, &is_done));                                                     \
+        if (is_done)                                                                       \
+            return ST_OK;                                                                  \
+        if (!s->graphs)                                                                    \
+            return dev_cuda_do(s, CUDA_WORK_##name, a);                                    \
+        CLEAR_PADDING(&copy);                                                              \
+        return dev_cuda_graph_add(s, CUDA_WORK_##name, &copy, sizeof copy);                \
     }
 OP_LIST(OP_DEFINE)
 
@@ -497,21 +471,21 @@ OP_BLAS(matmul_bwd_w)
 static enum status do_fill(struct stream *s, const void *args)
 {
     const struct cuda_fill *a = args;
-    CUDA_CHECK(cudaMemsetAsync(a->dst, (int)a->byte, a->bytes, s->stream));
+    CUDA_CHECK(dev_runtime->MemsetAsync(a->dst, (int)a->byte, a->bytes, s->stream));
     return ST_OK;
 }
 
 static enum status do_copy(struct stream *s, const void *args)
 {
     const struct cuda_copy *a = args;
-    CUDA_CHECK(cudaMemcpyAsync(a->dst, a->src, a->bytes, cudaMemcpyDeviceToDevice, s->stream));
+    CUDA_CHECK(dev_runtime->MemcpyAsync(a->dst, a->src, a->bytes, GPU_WITHIN_DEVICE, s->stream));
     return ST_OK;
 }
 
 static enum status do_read(struct stream *s, const void *args)
 {
     const struct cuda_copy *a = args;
-    CUDA_CHECK(cudaMemcpyAsync(a->dst, a->src, a->bytes, cudaMemcpyDeviceToHost, s->stream));
+    CUDA_CHECK(dev_runtime->MemcpyAsync(a->dst, a->src, a->bytes, GPU_TO_HOST, s->stream));
     return ST_OK;
 }
 
@@ -560,7 +534,7 @@ static const struct op_table cuda_op = {OP_LIST(OP_ROW)};
 static void cuda_close(struct dev *dev)
 {
     for (size_t i = 0; i < dev->own.n; i++)
-        (void)cudaFree(dev->own.range[i].data);
+        (void)dev_runtime->Free(dev->own.range[i].data);
     for (size_t i = 0; i < dev->pinned.n; i++)
         free_pinned(&dev->pinned.range[i]);
     free(dev->own.range);
@@ -613,9 +587,11 @@ static const struct dev_async_ops cuda_async_ops = {
 enum status dev_cuda_count(int *count_out)
 {
     int count = 0;
-    CUDA_CHECK(cudaGetDeviceCount(&count));
+    if (dev_runtime == NULL)
+        return dev_cuda_check_built();
+    CUDA_CHECK(dev_runtime->GetDeviceCount(&count));
     if (count == 0)
-        return dev_cuda_error_fail(cudaErrorNoDevice, "counting devices");
+        return dev_cuda_error_fail(GPU_ERROR_NO_DEVICE, "counting devices");
     *count_out = count;
     return ST_OK;
 }
@@ -627,17 +603,12 @@ static enum status select_device(struct dev *dev)
     if (dev->device_i < 0 || dev->device_i >= count)
         return FAIL(ST_NO_DEVICE,
                     "GPU %d was requested, but this process sees %d; lower N_GPU_EACH_NODE, or "
-                    "check CUDA_VISIBLE_DEVICES",
-                    dev->device_i, count);
-    CUDA_CHECK(cudaGetDeviceProperties(&dev->prop, dev->device_i));
-    CUDA_CHECK(cudaDriverGetVersion(&dev->driver));
-    if (dev->prop.major < 8)
-        return FAIL(ST_NO_DEVICE,
-                    "GPU %d (%s) is sm_%d%d; this program needs sm_80 or newer; use another GPU or "
-                    "DEVICE=cpu",
-                    dev->device_i, dev->prop.name, dev->prop.major, dev->prop.minor);
-    CUDA_CHECK(cudaSetDevice(dev->device_i));
-    CUDA_CHECK(cudaDeviceGetPCIBusId(dev->bus, sizeof dev->bus, dev->device_i));
+                    "check %s",
+                    dev->device_i, count, dev_runtime->visible);
+    CUDA_CHECK(dev_runtime->DriverGetVersion(&dev->driver));
+    TRY(dev_runtime->describe(dev->device_i, &dev->prop));
+    CUDA_CHECK(dev_runtime->SetDevice(dev->device_i));
+    CUDA_CHECK(dev_runtime->DeviceGetPCIBusId(dev->bus, sizeof dev->bus, dev->device_i));
     return ST_OK;
 }
 
@@ -655,5 +626,3 @@ enum status dev_cuda_open(int device_i, bool is_tf32, struct dev **out)
         cuda_close(dev);
     return st;
 }
-
-#endif

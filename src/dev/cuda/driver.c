@@ -4,27 +4,20 @@
 
 #ifndef CONVOY_CUDA
 int dev_cuda_driver_least(void) { return 0; }
+
+int64_t dev_cuda_driver_granularity(int device_i)
+{
+    (void)device_i;
+    return 0;
+}
 #else
 #include <cuda.h>
 #include <dlfcn.h>
 #include <string.h>
 
-#include "base/text.h"
-
 /* From NVIDIA's table of compatible drivers: a runtime runs on the first driver of its major
  * version and on every newer one. */
-int dev_cuda_driver_least(void) { return CUDART_VERSION >= 13000 ? 580 : 525; }
-
-bool dev_cuda_driver_fits(size_t cudart_version, char *why, size_t cap)
-{
-    int version = 0;
-    (void)cudaDriverGetVersion(&version);
-    if (version == 0 || cudart_version / 1000 <= (size_t)version / 1000)
-        return true;
-    text_format(why, cap, "is for CUDA %zu, and the driver supports CUDA %d.%d",
-                cudart_version / 1000, version / 1000, version % 1000 / 10);
-    return false;
-}
+int dev_cuda_driver_least(void) { return CUDA_VERSION >= 13000 ? 580 : 525; }
 
 /* The functions, with the names of the driver's library, which the runtime has loaded. */
 struct driver {

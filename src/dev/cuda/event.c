@@ -3,7 +3,6 @@
  * purpose of a wait. */
 #include "dev/cuda/internal.h"
 
-#ifdef CONVOY_CUDA
 #include <stdlib.h>
 
 #include "base/memory.h"
@@ -12,8 +11,8 @@ static enum status create_event(struct dev *dev, struct dev_event **out)
 {
     struct dev_event *e = memory_new(1, sizeof *e);
     e->head.dev = dev;
-    cudaError_t error = cudaEventCreateWithFlags(&e->event, cudaEventDisableTiming);
-    if (error != cudaSuccess) {
+    gpu_error error = dev_runtime->EventCreateWithFlags(&e->event, GPU_EVENT_NO_TIMING);
+    if (error != GPU_SUCCESS) {
         free(e);
         return dev_cuda_error_fail(error, "creating an event");
     }
@@ -29,7 +28,7 @@ enum status dev_cuda_event_record(struct stream *s, struct dev_event **event)
     (*event)->number = 0;
     if (dev_cuda_graph_is_recording(s))
         return dev_cuda_graph_record(s, *event);
-    CUDA_CHECK(cudaEventRecord((*event)->event, s->stream));
+    CUDA_CHECK(dev_runtime->EventRecord((*event)->event, s->stream));
     return ST_OK;
 }
 
@@ -38,11 +37,12 @@ enum status dev_cuda_event_record(struct stream *s, struct dev_event **event)
 enum status dev_cuda_event_do(struct stream *s, const struct cuda_event *a)
 {
     if (s->cuda.scalars)
-        CUDA_CHECK(cudaMemcpyAsync((void *)(uintptr_t)s->ring.reached, &s->cuda.scalars->seed,
-                                   sizeof *s->ring.reached, cudaMemcpyDeviceToHost, s->stream));
+        CUDA_CHECK(dev_runtime->MemcpyAsync((void *)(uintptr_t)s->ring.reached,
+                                            &s->cuda.scalars->seed, sizeof *s->ring.reached,
+                                            GPU_TO_HOST, s->stream));
     CUDA_CHECK(s->is_captured
-                   ? cudaEventRecordWithFlags(a->event, s->stream, cudaEventRecordExternal)
-                   : cudaEventRecord(a->event, s->stream));
+                   ? dev_runtime->EventRecordWithFlags(a->event, s->stream, GPU_EVENT_EXTERNAL)
+                   : dev_runtime->EventRecord(a->event, s->stream));
     return ST_OK;
 }
 
@@ -52,42 +52,41 @@ enum status dev_cuda_event_sync(struct dev_event *event)
 {
     struct stream *s = event->stream;
     TRY(dev_cuda_graph_flush(s));
-    CUDA_CHECK(cudaEventSynchronize(event->event));
+    CUDA_CHECK(dev_runtime->EventSynchronize(event->event));
     if (event->number > *s->ring.reached)
-        CUDA_CHECK(cudaStreamSynchronize(s->stream));
+        CUDA_CHECK(dev_runtime->StreamSynchronize(s->stream));
     return ST_OK;
 }
 
-static enum status check_query(cudaError_t error, const char *what, bool *out)
+static enum status check_query(gpu_error error, const char *what, bool *out)
 {
-    *out = error == cudaSuccess;
-    if (error == cudaErrorNotReady)
+    *out = error == GPU_SUCCESS;
+    if (error == GPU_ERROR_NOT_READY)
         /* not an error, but the next launch would report it as its own */
-        (void)cudaGetLastError();
-    return *out || error == cudaErrorNotReady ? ST_OK : dev_cuda_error_fail(error, what);
+        (void)dev_runtime->GetLastError();
+    return *out || error == GPU_ERROR_NOT_READY ? ST_OK : dev_cuda_error_fail(error, what);
 }
 
 enum status dev_cuda_event_query(struct dev_event *event, bool *out)
 {
-    return check_query(cudaEventQuery(event->event), "querying an event", out);
+    return check_query(dev_runtime->EventQuery(event->event), "querying an event", out);
 }
 
 enum status dev_cuda_event_query_stream(struct stream *s, bool *out)
 {
     TRY(dev_cuda_graph_flush(s));
-    return check_query(cudaStreamQuery(s->stream), "querying a stream", out);
+    return check_query(dev_runtime->StreamQuery(s->stream), "querying a stream", out);
 }
 
 enum status dev_cuda_event_wait(struct stream *s, struct dev_event *event)
 {
     TRY(dev_cuda_graph_flush(s));
-    CUDA_CHECK(cudaStreamWaitEvent(s->stream, event->event, 0));
+    CUDA_CHECK(dev_runtime->StreamWaitEvent(s->stream, event->event, 0));
     return ST_OK;
 }
 
 void dev_cuda_event_free(struct dev_event *event)
 {
-    (void)cudaEventDestroy(event->event);
+    (void)dev_runtime->EventDestroy(event->event);
     free(event);
 }
-#endif

@@ -34,7 +34,6 @@
  * and the nodes of CUDA's graphs to the same number. */
 #include "dev/cuda/internal.h"
 
-#ifdef CONVOY_CUDA
 #include <stdlib.h>
 #include <string.h>
 
@@ -75,7 +74,7 @@ struct work_list {
 
 struct cached_list {
     struct work_list list;
-    cudaGraphExec_t graph; /* NULL: the list was submitted only once */
+    gpu_graph_exec graph; /* NULL: the list was submitted only once */
     int64_t used_at;
 };
 
@@ -115,7 +114,7 @@ enum status dev_cuda_graph_open(struct stream *s)
 static void release_list(struct cached_list *cached)
 {
     if (cached->graph)
-        (void)cudaGraphExecDestroy(cached->graph); /* waits for a running one */
+        (void)dev_runtime->GraphExecDestroy(cached->graph); /* waits for a running one */
     free(cached->list.bytes);
     *cached = (struct cached_list){.graph = NULL};
 }
@@ -256,34 +255,34 @@ static void set_captured(struct stream *s, bool is_captured)
 }
 
 /* Captures the list as a graph; work submitted to the stream meanwhile does not run. */
-static enum status capture_list(struct stream *s, const struct work_list *list, cudaGraph_t *out)
+static enum status capture_list(struct stream *s, const struct work_list *list, gpu_graph *out)
 {
-    cudaGraph_t graph = NULL;
-    CUDA_CHECK(cudaStreamBeginCapture(s->stream, cudaStreamCaptureModeThreadLocal));
+    gpu_graph graph = NULL;
+    CUDA_CHECK(dev_runtime->StreamBeginCapture(s->stream, GPU_CAPTURE_THREAD));
     set_captured(s, true);
     enum status st = submit_list(s, list, NULL);
     set_captured(s, false);
     /* Also when the capture has failed: else the stream would stay in it. */
-    cudaError_t error = cudaStreamEndCapture(s->stream, &graph);
-    if (st == ST_OK && error != cudaSuccess)
+    gpu_error error = dev_runtime->StreamEndCapture(s->stream, &graph);
+    if (st == ST_OK && error != GPU_SUCCESS)
         st = dev_cuda_error_fail(error, "capturing a step's work");
     if (st != ST_OK && graph)
-        (void)cudaGraphDestroy(graph);
+        (void)dev_runtime->GraphDestroy(graph);
     if (st == ST_OK)
         *out = graph;
     return st;
 }
 
-static enum status make_graph(struct stream *s, const struct work_list *list, cudaGraphExec_t *out)
+static enum status make_graph(struct stream *s, const struct work_list *list, gpu_graph_exec *out)
 {
-    cudaGraph_t graph = NULL;
+    gpu_graph graph = NULL;
     size_t nodes_n = 0;
     TRY(capture_list(s, list, &graph));
-    cudaError_t error = cudaGraphGetNodes(graph, NULL, &nodes_n);
-    if (error == cudaSuccess)
-        error = cudaGraphInstantiate(out, graph, 0);
-    (void)cudaGraphDestroy(graph);
-    if (error != cudaSuccess)
+    gpu_error error = dev_runtime->GraphGetNodes(graph, NULL, &nodes_n);
+    if (error == GPU_SUCCESS)
+        error = dev_runtime->GraphInstantiate(out, graph, 0);
+    (void)dev_runtime->GraphDestroy(graph);
+    if (error != GPU_SUCCESS)
         return dev_cuda_error_fail(error, "making a graph of a step's work");
     if (!s->graphs->is_reported)
         LOG_INFO(
@@ -304,7 +303,7 @@ static enum status try_graph(struct stream *s, struct cached_list *cached)
     enum status st = make_graph(s, &cached->list, &cached->graph);
     if (st == ST_OK || st == ST_FAULT)
         return st;
-    (void)cudaGetLastError(); /* clears the error of the capture */
+    (void)dev_runtime->GetLastError(); /* clears the error of the capture */
     cached->graph = NULL;
     g->is_refused = true;
     LOG_WARN(
@@ -388,7 +387,7 @@ static enum status submit_recorded(struct stream *s)
     TRY(try_graph(s, cached));
     if (!cached->graph)
         return submit_list(s, &g->list, NULL);
-    CUDA_CHECK(cudaGraphLaunch(cached->graph, s->stream));
+    CUDA_CHECK(dev_runtime->GraphLaunch(cached->graph, s->stream));
     return ST_OK;
 }
 
@@ -405,7 +404,6 @@ enum status dev_cuda_graph_flush(struct stream *s)
     g->list.used = 0;
     g->list.work_n = g->scalars_n = 0;
     if (st == ST_OK && event)
-        CUDA_CHECK(cudaEventRecord(event->event, s->stream));
+        CUDA_CHECK(dev_runtime->EventRecord(event->event, s->stream));
     return st;
 }
-#endif

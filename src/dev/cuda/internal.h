@@ -1,16 +1,14 @@
-/* dev_cuda_internal — declarations that the files of the CUDA device share. For src/dev only, and
- * only in a build with CUDA. */
+/* dev_cuda_internal — declarations that the files of the GPU device share. For src/dev only. */
 #ifndef CONVOY_DEV_DEV_CUDA_INTERNAL_H
 #define CONVOY_DEV_DEV_CUDA_INTERNAL_H
 
 #include "dev/cuda/cuda.h"
 
-#ifdef CONVOY_CUDA
-#include <cuda_runtime_api.h>
 #include <pthread.h>
 #include <stdbool.h>
 
 #include "dev/blas/blas.h"
+#include "dev/cuda/runtime.h"
 #include "kernels/cuda.h"
 
 /* dev_cuda_error_fail — returns the status of a failed call of the runtime, with a message. what:
@@ -19,16 +17,16 @@
  *   ST_NO_DEVICE  no driver, no GPU, or none that this build has code for
  *   ST_FAULT      only a reset heals it: uncorrectable memory error, illegal address, …
  *   ST_BUG        anything else */
-enum status dev_cuda_error_fail(cudaError_t error, const char *what) __attribute__((cold));
+enum status dev_cuda_error_fail(gpu_error error, const char *what) __attribute__((cold));
 /* dev_cuda_error_pin — does the same for an allocation of pinned host memory; accepts success. */
-enum status dev_cuda_error_pin(cudaError_t error, size_t bytes);
-/* dev_cuda_error_launched — does the same for the return value of a launcher: 0, a cudaError_t, or
+enum status dev_cuda_error_pin(gpu_error error, size_t bytes);
+/* dev_cuda_error_launched — does the same for the return value of a launcher: 0, a gpu_error, or
  * an enum cuda_refusal, which is ST_BUG. */
 enum status dev_cuda_error_launched(int rc, const char *op);
 #define CUDA_CHECK(call)                                    \
     do {                                                    \
-        cudaError_t cuda_check_ = (call);                   \
-        if (cuda_check_ != cudaSuccess)                     \
+        gpu_error cuda_check_ = (call);                     \
+        if (cuda_check_ != GPU_SUCCESS)                     \
             return dev_cuda_error_fail(cuda_check_, #call); \
     } while (0)
 
@@ -38,7 +36,7 @@ enum status dev_cuda_error_launched(int rc, const char *op);
 #define RING_SLOTS 8
 #define RING_SLOT_BYTES ((size_t)1 << 20)
 struct ring_slot {
-    cudaEvent_t done;
+    gpu_event done;
     char *dst; /* NULL: the data are on their way to the device, or the slot is idle */
     size_t bytes;
     bool is_busy;
@@ -59,11 +57,11 @@ enum status dev_cuda_ring_open(struct pinned_ring *ring);
 void dev_cuda_ring_close(struct pinned_ring *ring);
 /* dev_cuda_ring_in — copies to the device; src may be reused when it returns. Blocks if all slots
  * are in use. */
-enum status dev_cuda_ring_in(struct pinned_ring *ring, cudaStream_t stream, void *dst,
+enum status dev_cuda_ring_in(struct pinned_ring *ring, gpu_stream stream, void *dst,
                              const void *src, size_t bytes);
 /* dev_cuda_ring_out — copies to the host; dst is valid after dev_cuda_ring_drain. Blocks if all
  * slots are in use. */
-enum status dev_cuda_ring_out(struct pinned_ring *ring, cudaStream_t stream, void *dst,
+enum status dev_cuda_ring_out(struct pinned_ring *ring, gpu_stream stream, void *dst,
                               const void *src, size_t bytes);
 /* dev_cuda_ring_drain — blocks until every slot is done. */
 enum status dev_cuda_ring_drain(struct pinned_ring *ring);
@@ -81,7 +79,7 @@ struct dev {
     bool is_tf32;
     enum dev_cuda_attention attention;
     bool is_atomic; /* cuDNN's backward pass of attention is the atomic one */
-    struct cudaDeviceProp prop;
+    struct gpu_props prop;
     int driver;            /* 13000: CUDA version that the driver supports */
     pthread_mutex_t mutex; /* protects the tables below: several threads copy and allocate */
     struct cuda_ranges {
@@ -119,7 +117,7 @@ struct cuda_copy { /* arguments of COPY and READ */
     size_t bytes;
 };
 struct cuda_event {
-    cudaEvent_t event;
+    gpu_event event;
     uint64_t number;
 };
 /* dev_cuda_do — submits one operation to the stream immediately. args were checked. */
@@ -133,7 +131,7 @@ enum status dev_cuda_do(struct stream *s, enum cuda_work work, const void *args)
  * number is missing, it waits for the whole stream. */
 struct dev_event {
     struct dev_event_head head;
-    cudaEvent_t event;
+    gpu_event event;
     struct stream *stream;
     uint64_t number; /* its number in the recorded work; 0: it was recorded immediately */
 };
@@ -213,7 +211,7 @@ void dev_cuda_busy_close(struct cuda_busy *b);
 
 struct stream {
     struct stream_head head;
-    cudaStream_t stream;
+    gpu_stream stream;
     struct dev_event *event; /* event of dev_stream_wait_stream, when this stream is `first` */
     struct pinned_ring ring;
     struct cuda cuda;                 /* scratch NULL: no operation yet */
@@ -225,6 +223,5 @@ struct stream {
     struct cuda_attention *attention; /* NULL: cuDNN was not tried yet */
     bool is_captured;
 };
-#endif
 
 #endif

@@ -3,7 +3,6 @@
  * the meaning of the data. */
 #include "dev/cuda/internal.h"
 
-#ifdef CONVOY_CUDA
 #include <string.h>
 
 #include "base/assert.h"
@@ -14,12 +13,12 @@ enum status dev_cuda_ring_open(struct pinned_ring *ring)
 {
     void *pinned = NULL;
     size_t bytes = RING_SLOTS * RING_SLOT_BYTES + sizeof *ring->reached;
-    TRY(dev_cuda_error_pin(cudaHostAlloc(&pinned, bytes, cudaHostAllocDefault), bytes));
+    TRY(dev_cuda_error_pin(dev_runtime->HostAlloc(&pinned, bytes, GPU_HOST_DEFAULT), bytes));
     ring->pinned = pinned;
     ring->reached = (uint64_t *)(void *)(ring->pinned + RING_SLOTS * RING_SLOT_BYTES);
     *ring->reached = 0;
     for (int i = 0; i < RING_SLOTS; i++)
-        CUDA_CHECK(cudaEventCreateWithFlags(&ring->slot[i].done, cudaEventDisableTiming));
+        CUDA_CHECK(dev_runtime->EventCreateWithFlags(&ring->slot[i].done, GPU_EVENT_NO_TIMING));
     return ST_OK;
 }
 
@@ -27,9 +26,9 @@ void dev_cuda_ring_close(struct pinned_ring *ring)
 {
     for (int i = 0; i < RING_SLOTS; i++)
         if (ring->slot[i].done)
-            (void)cudaEventDestroy(ring->slot[i].done);
+            (void)dev_runtime->EventDestroy(ring->slot[i].done);
     if (ring->pinned)
-        (void)cudaFreeHost(ring->pinned);
+        (void)dev_runtime->FreeHost(ring->pinned);
     *ring = (struct pinned_ring){0};
 }
 
@@ -46,14 +45,14 @@ static enum status finish_slot(struct pinned_ring *ring, int i)
         return ST_OK;
     slot->is_busy = false;
     /* The host waits only if it must: most slots are done long before they are used again. */
-    cudaEvent_t event = slot->done;
-    cudaError_t error = cudaEventQuery(event);
-    if (error == cudaErrorNotReady) {
+    gpu_event event = slot->done;
+    gpu_error error = dev_runtime->EventQuery(event);
+    if (error == GPU_ERROR_NOT_READY) {
         /* not an error, but the next launch would report it as its own */
-        (void)cudaGetLastError();
-        error = cudaEventSynchronize(event);
+        (void)dev_runtime->GetLastError();
+        error = dev_runtime->EventSynchronize(event);
     }
-    TRY(error == cudaSuccess ? ST_OK : dev_cuda_error_fail(error, "waiting for a copy"));
+    TRY(error == GPU_SUCCESS ? ST_OK : dev_cuda_error_fail(error, "waiting for a copy"));
     if (slot->dst)
         memcpy(slot->dst, slot_data(ring, i), slot->bytes);
     slot->dst = NULL;
@@ -75,13 +74,13 @@ static enum status acquire_slot(struct pinned_ring *ring, int *out)
     return finish_slot(ring, *out);
 }
 
-static enum status send_off(struct pinned_ring *ring, int i, cudaStream_t stream, char *dst,
+static enum status send_off(struct pinned_ring *ring, int i, gpu_stream stream, char *dst,
                             size_t bytes)
 {
     ring->slot[i].dst = dst;
     ring->slot[i].bytes = bytes;
     ring->slot[i].is_busy = true;
-    CUDA_CHECK(cudaEventRecord(ring->slot[i].done, stream));
+    CUDA_CHECK(dev_runtime->EventRecord(ring->slot[i].done, stream));
     return ST_OK;
 }
 
@@ -113,7 +112,7 @@ static enum status find_space(struct pinned_ring *ring, size_t n, int *out, size
     return acquire_slot(ring, out);
 }
 
-enum status dev_cuda_ring_in(struct pinned_ring *ring, cudaStream_t stream, void *dst,
+enum status dev_cuda_ring_in(struct pinned_ring *ring, gpu_stream stream, void *dst,
                              const void *src, size_t bytes)
 {
     TRY(finish_overlapping(ring, src, bytes));
@@ -123,23 +122,22 @@ enum status dev_cuda_ring_in(struct pinned_ring *ring, cudaStream_t stream, void
         TRY(find_space(ring, n, &i, &at));
         char *from = slot_data(ring, i) + at;
         memcpy(from, (const char *)src + done, n);
-        CUDA_CHECK(cudaMemcpyAsync((char *)dst + done, from, n, cudaMemcpyHostToDevice, stream));
+        CUDA_CHECK(dev_runtime->MemcpyAsync((char *)dst + done, from, n, GPU_TO_DEVICE, stream));
         TRY(send_off(ring, i, stream, NULL, at + n));
     }
     return ST_OK;
 }
 
-enum status dev_cuda_ring_out(struct pinned_ring *ring, cudaStream_t stream, void *dst,
+enum status dev_cuda_ring_out(struct pinned_ring *ring, gpu_stream stream, void *dst,
                               const void *src, size_t bytes)
 {
     for (size_t at = 0; at < bytes; at += RING_SLOT_BYTES) {
         int i;
         size_t n = bytes - at < RING_SLOT_BYTES ? bytes - at : RING_SLOT_BYTES;
         TRY(acquire_slot(ring, &i));
-        CUDA_CHECK(cudaMemcpyAsync(slot_data(ring, i), (const char *)src + at, n,
-                                   cudaMemcpyDeviceToHost, stream));
+        CUDA_CHECK(dev_runtime->MemcpyAsync(slot_data(ring, i), (const char *)src + at, n,
+                                            GPU_TO_HOST, stream));
         TRY(send_off(ring, i, stream, (char *)dst + at, n));
     }
     return ST_OK;
 }
-#endif

@@ -3,7 +3,6 @@
  * where that block is. */
 #include "dev/cuda/internal.h"
 
-#ifdef CONVOY_CUDA
 #include "kernels/step_scalars.h"
 
 /* Moves the step scalars out of the arguments; false: dropout is off. */
@@ -71,4 +70,3 @@ bool dev_cuda_scalars_take(enum cuda_work work, void *args, struct step_scalars 
         return false;
     }
 }
-#endif

@@ -8,7 +8,6 @@
  * times submits its work one by one, because a graph would repeat the pairs of one step. */
 #include "dev/cuda/internal.h"
 
-#ifdef CONVOY_CUDA
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,7 +32,7 @@ struct cuda_times {
     struct times_row row[TIMES_ROWS];
     int rows_n;
     struct {
-        cudaEvent_t before, after;
+        gpu_event before, after;
         int row_i;
     } pair[TIMES_PAIRS];
     int events_n, pairs_n; /* pairs with events; pairs that wait to be read */
@@ -272,8 +271,8 @@ static enum status collect_times(struct cuda_times *t)
 {
     for (int i = 0; i < t->pairs_n; i++) {
         float ms = 0;
-        CUDA_CHECK(cudaEventSynchronize(t->pair[i].after));
-        CUDA_CHECK(cudaEventElapsedTime(&ms, t->pair[i].before, t->pair[i].after));
+        CUDA_CHECK(dev_runtime->EventSynchronize(t->pair[i].after));
+        CUDA_CHECK(dev_runtime->EventElapsedTime(&ms, t->pair[i].before, t->pair[i].after));
         t->row[t->pair[i].row_i].ms += (double)ms;
     }
     t->pairs_n = 0;
@@ -287,10 +286,11 @@ static enum status next_pair(struct cuda_times *t)
         TRY(collect_times(t));
     if (t->pairs_n < t->events_n)
         return ST_OK;
-    CUDA_CHECK(cudaEventCreateWithFlags(&t->pair[t->events_n].before, cudaEventDefault));
-    cudaError_t error = cudaEventCreateWithFlags(&t->pair[t->events_n].after, cudaEventDefault);
-    if (error != cudaSuccess) {
-        (void)cudaEventDestroy(t->pair[t->events_n].before);
+    CUDA_CHECK(dev_runtime->EventCreateWithFlags(&t->pair[t->events_n].before, GPU_EVENT_DEFAULT));
+    gpu_error error =
+        dev_runtime->EventCreateWithFlags(&t->pair[t->events_n].after, GPU_EVENT_DEFAULT);
+    if (error != GPU_SUCCESS) {
+        (void)dev_runtime->EventDestroy(t->pair[t->events_n].before);
         return dev_cuda_error_fail(error, "creating an event for CUDA_TIMES");
     }
     t->events_n++;
@@ -317,13 +317,13 @@ enum status dev_cuda_times_before(struct stream *s, enum cuda_work work, const v
     row->calls++;
     row->flops += (double)cost.flops;
     row->bytes += (double)cost.bytes_read + (double)cost.bytes_written;
-    CUDA_CHECK(cudaEventRecord(t->pair[t->pairs_n].before, s->stream));
+    CUDA_CHECK(dev_runtime->EventRecord(t->pair[t->pairs_n].before, s->stream));
     return ST_OK;
 }
 
 enum status dev_cuda_times_after(struct stream *s)
 {
-    CUDA_CHECK(cudaEventRecord(s->times->pair[s->times->pairs_n].after, s->stream));
+    CUDA_CHECK(dev_runtime->EventRecord(s->times->pair[s->times->pairs_n].after, s->stream));
     s->times->pairs_n++;
     return ST_OK;
 }
@@ -385,9 +385,8 @@ void dev_cuda_times_close(struct cuda_times *t)
         return;
     log_table(t);
     for (int i = 0; i < t->events_n; i++) {
-        (void)cudaEventDestroy(t->pair[i].before);
-        (void)cudaEventDestroy(t->pair[i].after);
+        (void)dev_runtime->EventDestroy(t->pair[i].before);
+        (void)dev_runtime->EventDestroy(t->pair[i].after);
     }
     free(t);
 }
-#endif

@@ -1,7 +1,6 @@
 /* cudnn — see cudnn.h. Must not know how cuDNN describes attention (cudnn/graph.c). */
 #include "dev/cudnn/cudnn.h"
 
-#ifdef CONVOY_CUDA
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,13 +18,9 @@
 #define DNN_SYMBOL(result, name, args) LIBRARY_SYMBOL(dnn_table, name),
 static const struct library_symbol symbols[] = {DNN_CALLS(DNN_SYMBOL)};
 static const char *const names[] = {"libcudnn_graph.so.9", "libcudnn.so.9", NULL};
-#if CUDART_VERSION >= 13000
-#define PACKAGES \
-    "libcudnn9-cuda-13 (NVIDIA's Debian and Ubuntu packages) or nvidia-cudnn-cu13 (PyPI)"
-#else
-#define PACKAGES \
-    "libcudnn9-cuda-12 (NVIDIA's Debian and Ubuntu packages) or nvidia-cudnn-cu12 (PyPI)"
-#endif
+#define PACKAGES(version)                                                                         \
+    "libcudnn9-cuda-" version " (NVIDIA's Debian and Ubuntu packages) or nvidia-cudnn-cu" version \
+    " (PyPI)"
 
 /* Returns false and the reason if the library is for a newer CUDA than the driver. */
 static bool fits(const void *opened, char *why, size_t cap)
@@ -34,12 +29,17 @@ static bool fits(const void *opened, char *why, size_t cap)
     return dev_cuda_driver_fits(dnn->cudnnGetCudartVersion(), why, cap);
 }
 
-static const struct library_spec spec = {.what = "cuDNN",
-                                         .names = names,
-                                         .packages = PACKAGES,
-                                         .symbols = symbols,
-                                         .symbols_n = sizeof symbols / sizeof *symbols,
-                                         .fits = fits};
+static enum status open_library(struct library *library, struct dnn_table *dnn)
+{
+    const struct library_spec spec = {.what = "cuDNN",
+                                      .names = names,
+                                      .packages = dev_cuda_driver_least() < 580 ? PACKAGES("12")
+                                                                                : PACKAGES("13"),
+                                      .symbols = symbols,
+                                      .symbols_n = sizeof symbols / sizeof *symbols,
+                                      .fits = fits};
+    return library_open(&spec, library, dnn);
+}
 
 /* One requested shape: computed in runs by plan `each`, with a remainder by plan `rest` (NULL:
  * there is none). reason: why cuDNN cannot compute it; "": it can. */
@@ -80,7 +80,7 @@ enum status cudnn_find(char *about, size_t cap)
 {
     struct library library = {0};
     struct dnn_table dnn;
-    TRY(library_open(&spec, &library, &dnn));
+    TRY(open_library(&library, &dnn));
     write_about(&dnn, &library, about, cap);
     library_close(&library);
     return ST_OK;
@@ -89,7 +89,7 @@ enum status cudnn_find(char *about, size_t cap)
 enum status cudnn_open(void *stream, struct cudnn **out)
 {
     struct cudnn *c = memory_new(1, sizeof *c);
-    enum status st = library_open(&spec, &c->library, &c->dnn);
+    enum status st = open_library(&c->library, &c->dnn);
     if (st != ST_OK) {
         free(c);
         return st;
@@ -449,4 +449,3 @@ enum status cudnn_attention_bwd(struct cudnn *c, const struct cuda *cuda,
     set_operand(&x, CUDNN_ONE, &c->one, 0, 0);
     return run_attention(c, cuda, &s, &x, is_captured, is_done);
 }
-#endif

@@ -1,7 +1,6 @@
 /* cudnn_graph — see cudnn/graph.h. A graph is a table of tensors and a table of operations. */
 #include "dev/cudnn/graph.h"
 
-#ifdef CONVOY_CUDA
 #include <string.h>
 
 #include "base/assert.h"
@@ -503,4 +502,3 @@ void cudnn_graph_release(const struct dnn_table *dnn, struct cudnn_plan *plan)
         (void)dnn->cudnnBackendDestroyDescriptor(plan->descs[--plan->descs_n]);
     plan->desc = NULL;
 }
-#endif

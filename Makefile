@@ -88,7 +88,7 @@ all: $(BUILD)/convoy
 
 # Not in the library: a new commit compiles this one file and links, and no test is made again.
 STAMP := $(BUILD)/src/base/version.o
-stamps: $(addprefix $(BUILD)/,version.txt flags.txt cuda.txt)
+stamps: $(addprefix $(BUILD)/,version.txt flags.txt cuda.txt hip.txt)
 $(BUILD)/version.txt: $(FORCE)
 	@mkdir -p $(@D) && echo '$(VERSION) $(COMMIT)' | cmp -s - $@ || echo '$(VERSION) $(COMMIT)' >$@
 $(STAMP): $(BUILD)/version.txt
@@ -204,7 +204,8 @@ help:
 	@echo 'make gpu-test   on a machine with an NVIDIA GPU: kernels, golden cases, sanitizer, several ranks; writes tests/gpu/results'
 	@echo 'make gpu-bench  likewise: kernels, attention, whole steps, beside PyTorch; make gpu-carry builds what both need elsewhere'
 	@echo 'make sass       registers, spills, blocks and instructions of the CUDA kernels: writes tests/cuda/sass.tsv'
-	@echo 'make hip        the kernels compiled for AMD GPUs gfx90a and gfx942 by clang-19: objects that no command loads yet; HIP_ARCHS='
+	@echo 'make HIP=1 [HIP_ARCHS="gfx90a gfx942"]   the program with code for AMD GPUs, by clang-19; with CUDA=0 for these only. No AMD GPU has run it yet'
+	@echo 'make hip        the code objects of the kernels for AMD GPUs alone'
 	@echo 'make isa        registers, spills and shared memory of these objects: writes tests/hip/isa.tsv'
 	@echo 'make ptx        the CUDA kernels compiled to PTX by clang 22, which needs nvcc, too: a second reader of their code'
 	@echo 'make install [PREFIX=/usr/local] [DESTDIR=]   program, man page, completion for bash, zsh, fish; make uninstall'
@@ -235,7 +236,7 @@ PICKED = $(if $(ONLY),$(shell printf '%s\n' $(EVERY_TEST) | grep -E '$(ONLY)'),$
 # The programs among the picked tests, and those that the picked scripts start.
 PROGRAMS = $(sort $(filter $(TESTS) $(BUILD)/tests/e2e/fake_hub,$(PICKED) $(addprefix $(BUILD)/,$(shell grep -ohE 'tests/[a-z0-9]+/[a-z0-9_]+' /dev/null $(filter %.sh %.pl,$(PICKED))))))
 SUITE = DEVICE=cpu BUILD=$(BUILD) SAN=$(SAN) $(if $(filter thread,$(SAN)),UCX_MEM_MMAP_HOOK_MODE=none) LIMIT=$(if $(SAN),600,240) tests/suite/all.pl \
-  --build '.ci/build $(MAKE) --no-print-directory -j$(words $(FETCH) $(shell seq $$(nproc))) $(if $(FETCH),,$(CUDA_HERE)) $(FETCH) all $(PROGRAMS) $(if $(filter tests/gpu/test_dry.sh,$(PICKED)),$(BUILD)/gpu/dry_tests) $(if $(filter tests/gpu/test_rehearse.sh,$(PICKED)),$(CONVOY_EMULATED)) $(if $(filter tests/gpu/test_numbers.sh,$(PICKED)),$(BUILD)/gpu/numbers_tests $(BUILD)/emu-fused/test_emu_numbers)' $(PICKED)
+  --build '.ci/build $(MAKE) --no-print-directory -j$(words $(FETCH) $(shell seq $$(nproc))) $(if $(FETCH),,$(CUDA_HERE)) $(FETCH) all $(PROGRAMS) $(if $(filter tests/gpu/test_dry.sh,$(PICKED)),$(BUILD)/gpu/dry_tests) $(if $(filter tests/gpu/test_rehearse.sh,$(PICKED)),$(CONVOY_EMULATED)) $(if $(filter tests/hip/test_device.sh,$(PICKED)),$(HIP_TEST) $(CONVOY_EMULATED)) $(if $(filter tests/gpu/test_numbers.sh,$(PICKED)),$(BUILD)/gpu/numbers_tests $(BUILD)/emu-fused/test_emu_numbers)' $(PICKED)
 test:
 	@sh .ci/need $(NEED) $(NEED_TEST)
 	@$(SUITE)

@@ -81,10 +81,8 @@ static inline int cuda_launch(void (*kernel)(Params...), dim3 grid, dim3 block, 
     if (refused != 0)
         return refused;
 #ifdef CONVOY_EMU
-    return emu_submit(stream, [=] {
-        return emu_launch_kernel(kernel, grid, block, shared_bytes,
-                                 [&] { kernel(static_cast<Params>(args)...); });
-    });
+    return emu_launch_args<Params...>(kernel, grid, block, shared_bytes, stream,
+                                      static_cast<Params>(args)...);
 #else
     kernel<<<grid, block, shared_bytes, (cudaStream_t)stream>>>(static_cast<Params>(args)...);
     return (int)cudaGetLastError();

@@ -1,5 +1,8 @@
-# AMD GPUs: the kernels of the same .cu files as code objects for gfx90a (MI250) and gfx942 (MI300X), by clang with HIP's headers and
-# device libraries. Debian's packages do it (HIP_NEED); neither a driver nor a device is needed. HIP_ARCHS=gfx942: for one chip.
+# AMD GPUs: the kernels of the same .cu files for gfx90a (MI250) and gfx942 (MI300X), by clang with HIP's headers and device libraries.
+# Debian's packages do it (HIP_NEED); neither a driver nor a device is needed. HIP=1: built into the program, with CUDA or without it
+# (CUDA=0); AMD's runtime is loaded when it is needed (src/dev/cuda/runtime_hip.c). HIP_ARCHS=gfx942: for one chip.
+HIP ?= 0
+HAS_HIP := $(filter 1,$(HIP))
 HIP_NEED := clang-19 clang-tools-19 lld-19 libamdhip64-dev rocm-device-libs
 HIPCXX ?= clang++-19
 HIP_ARCHS ?= gfx90a gfx942
@@ -28,6 +31,29 @@ endef
 $(foreach a,$(HIP_ARCHS),$(eval $(call HIP_OBJECT,$(a))))
 HIP_OBJECTS := $(foreach a,$(HIP_ARCHS),$(HIP_CU:%.cu=$(BUILD)/hip/$(a)/%.co))
 -include $(HIP_OBJECTS:.co=.d)
+
+# The launchers with the code of all chips, as one object. Its names would be those of nvcc's objects: launchers are called x_hip instead
+# of x_cuda, and all other names are local. In hip/test: for tests/hip/test_device.sh, quickly and for one chip.
+define HIP_LAUNCHERS
+$(BUILD)/hip/$(1)/%.o: %.cu $(BUILD)/hip/bitcode/made $(BUILD)/hip.txt
+	@mkdir -p $$(@D)
+	$$(HIPCXX) $$(HIP_FLAGS) $(2) $(3:%=--offload-arch=%) -cuid=$$(*F) -MMD -MP -c -o $$@ $$<
+$(BUILD)/hip/$(1)/launchers.o: $(HIP_CU:%.cu=$(BUILD)/hip/$(1)/%.o)
+	ld -r --force-group-allocation -o $$(@:.o=.all) $$^
+	nm -g --defined-only $$(@:.o=.all) | sed -n 's/^.* T \([a-z0-9_]*\)_cuda$$$$/\1_cuda \1_hip/p' >$$(@:.o=.names)
+	objcopy --redefine-syms=$$(@:.o=.names) $$(@:.o=.all) $$(@:.o=.renamed)
+	objcopy --wildcard --keep-global-symbol='*_hip' $$(@:.o=.renamed) $$@
+	@rm -f $$(@:.o=.all) $$(@:.o=.renamed)
+-include $(HIP_CU:%.cu=$(BUILD)/hip/$(1)/%.d)
+endef
+$(eval $(call HIP_LAUNCHERS,host,,$(HIP_ARCHS)))
+$(eval $(call HIP_LAUNCHERS,test,-O0,gfx90a))
+OBJ += $(if $(HAS_HIP),$(BUILD)/hip/host/launchers.o)
+HIP_USER := $(BUILD)/src/dev/cuda/runtime_hip.o
+$(HIP_USER): CPPFLAGS += $(if $(HAS_HIP),-DCONVOY_HIP='"$(HIP_ARCHS)"')
+$(HIP_USER) $(BUILD)/libconvoy.a: $(BUILD)/hip.txt
+$(BUILD)/hip.txt: $(FORCE)
+	@mkdir -p $(@D) && echo '$(if $(HAS_HIP),$(HIP_ARCHS),none)' | cmp -s - $@ || echo '$(if $(HAS_HIP),$(HIP_ARCHS),none)' >$@
 
 .PHONY: hip isa
 hip: $(HIP_OBJECTS)

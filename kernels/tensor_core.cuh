@@ -32,7 +32,7 @@ __device__ static inline shared_at shared_address(const void *p)
     return (shared_at)((const unsigned char *)p - emu_shared());
 }
 #else
-#define HIP_AT(type, at) ((__attribute__((address_space(3))) type *)(at))
+#define HIP_AT(type, at) ((__attribute__((address_space(3))) type *)(uintptr_t)(at))
 __device__ static inline shared_at shared_address(const void *p)
 {
     return (shared_at)(uintptr_t)(const __attribute__((address_space(3))) void *)p;

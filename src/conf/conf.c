@@ -196,6 +196,7 @@ static const char *translate_word(const char *setting, const char *word)
         const char *setting, *word, *value;
     } rows[] = {
         {"DEVICE", "gpu", "cuda"},         {"DEVICE", "nvidia", "cuda"},
+        {"DEVICE", "amd", "hip"},          {"DEVICE", "rocm", "hip"},
         {"PRECISION", "float32", "fp32"},  {"PRECISION", "f32", "fp32"},
         {"PRECISION", "float16", "fp16"},  {"PRECISION", "half", "fp16"},
         {"PRECISION", "bfloat16", "bf16"}, {"SHARD", "ddp", "none"},

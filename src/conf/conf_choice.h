@@ -25,7 +25,8 @@
     X(CHECKPOINT_ASYNC, AUTO, "auto") X(CHECKPOINT_ASYNC, ON, "on") X(CHECKPOINT_ASYNC, OFF, "off")
 #define CONF_RESUME_LIST(X) \
     X(RESUME, AUTO, "auto") X(RESUME, NEVER, "never") X(RESUME, REQUIRED, "required")
-#define CONF_DEVICE_LIST(X) X(DEVICE, AUTO, "auto") X(DEVICE, CUDA, "cuda") X(DEVICE, CPU, "cpu")
+#define CONF_DEVICE_LIST(X) \
+    X(DEVICE, AUTO, "auto") X(DEVICE, CUDA, "cuda") X(DEVICE, HIP, "hip") X(DEVICE, CPU, "cpu")
 #define CONF_PRECISION_LIST(X) \
     X(PRECISION, AUTO, "auto") X(PRECISION, FP32, "fp32") X(PRECISION, TF32, "tf32") \
     X(PRECISION, BF16, "bf16") X(PRECISION, FP16, "fp16")

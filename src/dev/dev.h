@@ -24,7 +24,7 @@
 #include "base/status.h"
 #include "dev/op.h"
 
-enum dev_kind { DEV_KIND_CPU, DEV_KIND_CUDA };
+enum dev_kind { DEV_KIND_CPU, DEV_KIND_GPU };
 
 struct dev;       /* begins with struct dev_head; defined by its dev_*.c */
 struct stream;    /* begins with struct stream_head */

@@ -118,6 +118,7 @@ const char *view_device(const struct view *view)
 {
     return view->first_worker == NULL || view->first_worker->device[0] == 0 ? view->node.device
            : text_starts(view->first_worker->device, "cuda")                ? "cuda"
+           : text_starts(view->first_worker->device, "hip")                 ? "hip"
                                                                             : "cpu";
 }
 

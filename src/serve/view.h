@@ -88,7 +88,8 @@ struct view {
 /* view_backend — returns the transport between the workers (comm_backend in comm.h); "": not
  * connected yet. */
 const char *view_backend(const struct view *view);
-/* view_device — returns "cpu" or "cuda": the first worker's report, else the planned device. */
+/* view_device — returns "cpu", "cuda" or "hip": the first worker's report, else the planned
+ * device. */
 const char *view_device(const struct view *view);
 
 /* view_copy — copies the board. now_ms: clock_ms, wall_ms: clock_wall_ms. */

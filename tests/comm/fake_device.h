@@ -453,7 +453,7 @@ static enum status fake_device_leave_sms(struct stream *s, int sms)
 static void fake_device_info(const struct dev *dev, struct dev_info *out)
 {
     fake_device.cpu->info(dev, out);
-    out->kind = DEV_KIND_CUDA;
+    out->kind = DEV_KIND_GPU;
     out->scratch_bytes = (int64_t)CUDA_SCRATCH_BYTES; /* as on a GPU, for the memory plan */
     strcpy(out->bus, fake_device.bus);
     memcpy(out->uuid, fake_device.uuid, sizeof out->uuid);

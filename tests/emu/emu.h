@@ -30,6 +30,9 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#ifdef EMU_HIP
+#include <utility>
+#endif
 
 #include "tests/emu/emu_control.h"
 
@@ -98,6 +101,42 @@ template <typename Run> static inline int emu_submit(void *stream, Run run)
     int (*call)(void *) = [](void *arg) { return (*(Run *)arg)(); };
     return emu_device ? emu_device(stream, call, &run, sizeof run) : call(&run);
 }
+#ifdef EMU_HIP
+template <typename... Params>
+int emu_unpack(const void *kernel, dim3 grid, dim3 block, size_t shared_bytes, void *stream,
+               void **args);
+#endif
+/* emu_launch_args — submits kernel<<<grid, block, shared_bytes, stream>>>(args...). */
+template <typename... Params>
+static inline int emu_launch_args(void (*kernel)(Params...), dim3 grid, dim3 block,
+                                  size_t shared_bytes, void *stream, Params... args)
+{
+#ifdef EMU_HIP
+    asm volatile("" : : "r"(&emu_unpack<Params...>)); /* keeps this instance */
+#endif
+    return emu_submit(stream, [=] {
+        return emu_launch_kernel(kernel, grid, block, shared_bytes, [&] { kernel(args...); });
+    });
+}
+#ifdef EMU_HIP
+/* emu_unpack — submits a launch as hipModuleLaunchKernel gets it: args has the address of each
+ * parameter. emu_symbol.cc finds the instance for a kernel by the names of its parameters. */
+template <typename... Params, size_t... I>
+static inline int emu_unpack_at(void (*kernel)(Params...), dim3 grid, dim3 block,
+                                size_t shared_bytes, void *stream, void **args,
+                                std::index_sequence<I...>)
+{
+    return emu_launch_args<Params...>(kernel, grid, block, shared_bytes, stream,
+                                      *(const Params *)args[I]...);
+}
+template <typename... Params>
+int emu_unpack(const void *kernel, dim3 grid, dim3 block, size_t shared_bytes, void *stream,
+               void **args)
+{
+    return emu_unpack_at((void (*)(Params...))kernel, grid, block, shared_bytes, stream, args,
+                         std::index_sequence_for<Params...>());
+}
+#endif
 unsigned char *emu_shared(void);
 void emu_check_aligned(const void *p, size_t bytes, const char *what);
 float emu_quick(float x); /* with emu_quick_error */

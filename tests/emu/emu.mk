@@ -33,11 +33,11 @@ $(BUILD)/tests/access/%.o: %.cu
 
 $(BUILD)/emu-hip/%.o: %.cu
 	@mkdir -p $(@D)
-	g++ $(filter-out -fsanitize=% -fno-sanitize%,$(EMU_FLAGS)) -fsanitize=thread -DEMU_ACCESS -DEMU_HIP -DCONVOY_HIP -MMD -MP \
+	g++ $(filter-out -fsanitize=% -fno-sanitize%,$(EMU_FLAGS)) -fPIC -fsanitize=thread -DEMU_ACCESS -DEMU_HIP -DCONVOY_HIP -MMD -MP \
 	  -include tests/emu/emu.h -x c++ -c -o $@ $<
 $(BUILD)/emu-hip/%.o: %.cc
 	@mkdir -p $(@D)
-	g++ $(EMU_FLAGS) -O3 -DEMU_HIP -MMD -MP -c -o $@ $<
+	g++ $(EMU_FLAGS) -fPIC -O3 -DEMU_HIP -MMD -MP -c -o $@ $<
 
 $(BUILD)/libaccess.a: $(ACCESS_OBJ)
 	@rm -f $@ && ar rcs $@ $^
@@ -47,6 +47,26 @@ $(BUILD)/libhip.a: $(HIP_EMU_OBJ)
 	@rm -f $@ && ar rcs $@ $^
 $(BUILD)/libfused.a: $(FUSED_OBJ)
 	@rm -f $@ && ar rcs $@ $^
+
+# AMD's runtime over this emulation (tests/hip/fake_amdhip64.c). CUDA's headers describe its calls; their names become HIP's.
+FAKE_HIP := $(BUILD)/hip/fake/libamdhip64.so.6
+$(FAKE_HIP): tests/hip/fake_amdhip64.c tests/cuda/streams.h src/dev/cuda/runtime.h tests/hip/isa.tsv $(BUILD)/libhip.a
+	@mkdir -p $(@D) && cp tests/hip/isa.tsv $(@D)/
+	$(CC) $(CPPFLAGS) -Itests -isystem $(CUDA_ROOT)/include $(filter-out -fPIE,$(CFLAGS)) -fPIC -Wno-missing-prototypes -c -o $(@D)/fake.o $<
+	sed -n 's/^ *X(\([A-Za-z]*\), \([A-Za-z]*\),.*/cuda\1 hip\2/p' src/dev/cuda/runtime.h >$(@D)/names
+	printf '%s\n' 'cudaGetErrorString hipGetErrorString' 'cudaEventRecordWithFlags hipEventRecordWithFlags' >>$(@D)/names
+	objcopy --redefine-syms=$(@D)/names $(@D)/fake.o
+	$(CC) -shared -o $@ $(@D)/fake.o -Wl,--whole-archive $(BUILD)/libhip.a -Wl,--no-whole-archive \
+	  -Wl,--defsym=__executable_start=0,-z,defs -lstdc++ -lm -pthread
+
+# The program with HIP built in, for tests/hip/test_device.sh; with CUDA, too, if the build has it.
+HIP_TEST := $(if $(SAN)$(HIP_LACKS)$(if $(wildcard $(CUDA_ROOT)/include/cuda_runtime_api.h),,no),,$(BUILD)/hip/convoy $(FAKE_HIP))
+$(BUILD)/hip/test/runtime_hip.o: src/dev/cuda/runtime_hip.c src/dev/cuda/runtime.h src/dev/cuda/internal.h
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) -DCONVOY_HIP='"gfx90a"' -c -o $@ $<
+$(BUILD)/hip/convoy: $(BUILD)/src/main.o $(filter-out $(HIP_USER) %/host/launchers.o %/providers.o %/arc4random.o,$(OBJ)) \
+  $(BUILD)/hip/test/runtime_hip.o $(BUILD)/hip/test/launchers.o | $(STAMP)
+	$(CC) $(LDFLAGS) -o $@ $^ $(STAMP) $(LDLIBS)
 
 # Without CUDA each test of the device is tests/cuda/absent.c.
 DEVICE_TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/cuda/test_*_cuda.c))

@@ -70,6 +70,16 @@ const char *emu_error(void);
 void emu_skip_barrier(int n);
 int emu_barriers(void);
 
+/* A kernel of the form for AMD GPUs (EMU_HIP), as a runtime library launches it.
+ * emu_find_kernel — finds it by its mangled name, which is the same in an object of clang; returns
+ * 0 if there is none. emu_run_kernel — submits a launch; args has the address of each parameter. */
+struct emu_kernel {
+    const void *kernel, *unpack;
+};
+int emu_find_kernel(const char *name, struct emu_kernel *out);
+int emu_run_kernel(const struct emu_kernel *k, const unsigned *grid, const unsigned *block,
+                   size_t shared_bytes, void *stream, void **args);
+
 #ifdef __cplusplus
 }
 #endif

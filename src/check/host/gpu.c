@@ -356,7 +356,8 @@ void check_gpu_rows(struct check_static *s)
     count_gpus(s);
     int used = s->config->gpus_used, workers = s->config->place.locals;
     int gpus = check_static_gpus(s);
-    bool is_unlike = used > 0 && used != gpus && !check_static_has_mig(s);
+    /* Without a GPU of NVIDIA the workers use others, which are not counted here. */
+    bool is_unlike = used > 0 && gpus > 0 && used != gpus && !check_static_has_mig(s);
     enum check_verdict verdict = is_unlike ? CHECK_VERDICT_WARN : CHECK_VERDICT_PASS;
     char remedy[REMEDY_BYTES] = "";
     if (verdict == CHECK_VERDICT_WARN)

@@ -199,7 +199,7 @@ enum status check_node_run(const struct check_config *config, int64_t budget_ms,
     check_node_quota_begin(config->root, &quota);
     const struct comm_place *place = &n.config->place;
     dev_info(n.config->dev, &n.info);
-    n.is_gpu = n.info.kind == DEV_KIND_CUDA;
+    n.is_gpu = n.info.kind == DEV_KIND_GPU;
     n.timer.threads_n = n.is_gpu ? 0 : n.info.threads_n;
     if (n.is_gpu)
         check_judge_gpu(n.info.name, n.hardware, sizeof n.hardware);

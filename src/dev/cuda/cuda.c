@@ -1,6 +1,6 @@
-/* dev_cuda — an NVIDIA GPU as a device, through the CUDA runtime, from C. A struct stream is a CUDA
- * stream with a pinned ring for its copies and scratch memory for its kernels. No function here
- * waits for the whole device. Must not know the meaning of the kernels.
+/* dev_cuda — a GPU as a device, through its vendor's runtime (runtime.h). A struct stream is a
+ * stream of that runtime with a pinned ring for its copies and scratch memory for its kernels. No
+ * function here waits for the whole device. Must not know the meaning of the kernels.
  *
  * Copies. A table of the allocations of dev_alloc identifies device memory, and a table of dev_pin
  * identifies pinned host memory. Pageable host memory goes through the pinned ring
@@ -186,7 +186,7 @@ static void get_info(const struct dev *dev, struct dev_info *out)
     /* the calling thread may have another device current */
     bool is_known = dev_runtime->SetDevice(dev->device_i) == GPU_SUCCESS &&
                     dev_runtime->MemGetInfo(&free_bytes, &total_bytes) == GPU_SUCCESS;
-    *out = (struct dev_info){.kind = DEV_KIND_CUDA,
+    *out = (struct dev_info){.kind = DEV_KIND_GPU,
                              .memory_bytes = (int64_t)prop->memory_bytes,
                              .free_bytes = is_known ? (int64_t)free_bytes : -1,
                              .allocated_bytes =

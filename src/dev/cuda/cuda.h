@@ -1,8 +1,9 @@
-/* dev_cuda — opens an NVIDIA GPU as a device: memory and streams through the CUDA runtime,
+/* dev_cuda — opens a GPU as a device: memory and streams through the vendor's runtime, CUDA or HIP,
  * operations through the launchers of kernels/cuda.h.
  *
- * In a program that was built without CUDA every function returns ST_NO_DEVICE with that message.
- * Nothing of NVIDIA's is loaded before the first call. Must not know models or ranks. */
+ * In a program that was built without the vendor's runtime every function returns ST_NO_DEVICE with
+ * that message. No library of a vendor is loaded before the first call. Must not know models or
+ * ranks. */
 #ifndef CONVOY_DEV_DEV_CUDA_H
 #define CONVOY_DEV_DEV_CUDA_H
 
@@ -15,6 +16,16 @@ const char *dev_cuda_built(void);
 /* Returns the first release of NVIDIA's driver on which this build runs, such as 580; 0: built
  * without CUDA. */
 int dev_cuda_driver_least(void);
+
+/* dev_cuda_choose — chooses the vendor of the GPUs of this process. ST_NO_DEVICE: this program was
+ * built without it. Call it before the functions below. */
+enum dev_gpu { DEV_GPU_CUDA, DEV_GPU_HIP };
+enum status dev_cuda_choose(enum dev_gpu vendor);
+/* dev_cuda_chosen — returns the vendor that was chosen; at first CUDA. */
+enum dev_gpu dev_cuda_chosen(void);
+/* dev_hip_built — returns the chips of AMD that this program has code for, "gfx90a gfx942"; NULL:
+ * built without HIP. */
+const char *dev_hip_built(void);
 
 /* dev_cuda_count — counts the GPUs that this process may use, ≥ 1. ST_NO_DEVICE: there is none; the
  * message names the missing part and its package. ST_FAULT: a GPU answers with an error. Starts the

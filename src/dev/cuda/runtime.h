@@ -1,5 +1,5 @@
-/* runtime — the calls of a vendor's GPU runtime, as one table that CUDA (runtime_cuda.c) fills, and
- * that HIP can. Everything else of the device is the same for both: HIP has CUDA's calls
+/* runtime — the calls of a vendor's GPU runtime, as one table that CUDA (runtime_cuda.c) and HIP
+ * (runtime_hip.c) fill. Everything else of the device is the same for both: HIP has CUDA's calls
  * with the same arguments, and its constants have CUDA's values. For src/dev only. Must not know
  * streams of dev/, or the purpose of a call. */
 #ifndef CONVOY_DEV_GPU_RUNTIME_H
@@ -29,6 +29,25 @@ enum {
 };
 enum { GPU_EVENT_DEFAULT, GPU_EVENT_NO_TIMING = 2, GPU_EVENT_EXTERNAL = 1 };
 enum { GPU_CAPTURE_THREAD = 1 };
+
+/* HIP's own numbers, of version 5.2.3 (tests/hip/headers.c compares all with its header). */
+enum {
+    GPU_HIP_COMPUTE_UNITS = 63,
+    GPU_HIP_BLOCK_SHARED = 74,
+    GPU_HIP_MEMORY = 2,
+    GPU_HIP_NOT_INITIALIZED = 3,
+    GPU_HIP_OLD_DRIVER = 35,
+    GPU_HIP_INVALID_FUNCTION = 98,
+    GPU_HIP_INVALID_DEVICE = 101,
+    GPU_HIP_NO_CODE = 209,
+    GPU_HIP_ECC = 214,
+    GPU_HIP_ADDRESS = 700,
+    GPU_HIP_TIMEOUT = 702,
+    GPU_HIP_ASSERT = 710,
+    GPU_HIP_LAUNCH = 719,
+    GPU_HIP_NOT_SUPPORTED = 801,
+    GPU_HIP_UNKNOWN = 999
+};
 
 /* GPU_CALLS — X(CUDA's name, HIP's name, parameters), without the prefixes. */
 #define GPU_CALLS(X)                                                                               \
@@ -117,7 +136,11 @@ struct gpu_runtime {
 
 /* dev_cuda_check_built — returns ST_NO_DEVICE if this program was built without CUDA. */
 enum status dev_cuda_check_built(void);
-/* The runtime of this process: CUDA's, NULL in a build without CUDA. */
+/* dev_hip_open — loads libamdhip64 once, and fills its table. ST_NO_DEVICE: there is none, it lacks
+ * a function, or this program was built without HIP. */
+enum status dev_hip_open(const struct gpu_runtime **out);
+
+/* The runtime of this process (dev_cuda_choose); at first CUDA's, NULL in a build without CUDA. */
 extern const struct gpu_runtime *dev_runtime;
 
 #endif

@@ -185,6 +185,8 @@ static const struct gpu_runtime *const of_cuda = &cuda;
 const struct gpu_runtime *dev_runtime = &cuda;
 #endif
 
+enum dev_gpu dev_cuda_chosen(void) { return dev_runtime == of_cuda ? DEV_GPU_CUDA : DEV_GPU_HIP; }
+
 enum status dev_cuda_check_built(void)
 {
     return of_cuda != NULL
@@ -192,4 +194,13 @@ enum status dev_cuda_check_built(void)
                : FAIL(ST_NO_DEVICE, "this program was built without CUDA; build it with "
                                     "CUDA=1 where nvcc is, use the image gpu, or use "
                                     "DEVICE=cpu");
+}
+
+enum status dev_cuda_choose(enum dev_gpu vendor)
+{
+    if (vendor == DEV_GPU_HIP)
+        return dev_hip_open(&dev_runtime);
+    TRY(dev_cuda_check_built());
+    dev_runtime = of_cuda;
+    return ST_OK;
 }

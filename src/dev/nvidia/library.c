@@ -32,6 +32,7 @@ static const struct location locations[] = {
     {NULL, "/opt/*/{,venv/,.venv/}lib/python3*/site-packages/nvidia/*/lib", PYTHONS},
     {NULL, "/usr/local/cuda*/{lib64,targets/*/lib}", CUDA},
     {NULL, "{/opt/cuda*/lib64,/usr/lib/*-linux-gnu,/usr/local/nvidia/lib64}", CUDA},
+    {NULL, "/opt/rocm*/lib", "ROCm's folders"},
 };
 
 static char user_dir[LIBRARY_PATH_MAX], test_root[LIBRARY_PATH_MAX];

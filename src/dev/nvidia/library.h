@@ -1,5 +1,5 @@
-/* library — loads NVIDIA's libraries when they are first needed: finds a usable file, opens it and
- * fills a table of pointers. So one executable runs with them and without them.
+/* library — loads the vendors' libraries when they are first needed: finds a usable file, opens it
+ * and fills a table of pointers. So one executable runs with them and without them.
  *
  * A library is described by its file names, its symbols and the packages that have it; an X-macro
  * in the file that uses it makes both the table of pointers and the list of symbols. Search order:
@@ -9,7 +9,7 @@
  *   3. the loader's own paths
  *   4. nvidia/<any>/lib in the site-packages of $VIRTUAL_ENV and $CONDA_PREFIX; conda's own lib
  *   5. the same in Python's packages of /usr, /usr/local and /opt
- *   6. CUDA's folders
+ *   6. CUDA's folders, then ROCm's
  * In each of these locations the newest file name comes first, then the folder with the greatest
  * version number. A file that does not open, lacks a symbol or has a version that does not fit is
  * passed over. Must not know the purpose of a symbol. */

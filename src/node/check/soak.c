@@ -466,7 +466,7 @@ static void choose_model(struct soak *s, int64_t ms)
                                                 .shard = LAYOUT_SHARD_NONE,
                                                 .batch_samples = 1,
                                                 .steps = ms < LONG_MS ? STEPS : LONG_STEPS};
-    if (s->info.kind == DEV_KIND_CUDA && ms >= LONG_MS && s->info.free_bytes >= HEAT_BYTES &&
+    if (s->info.kind == DEV_KIND_GPU && ms >= LONG_MS && s->info.free_bytes >= HEAT_BYTES &&
         model_preset("gpt2", &s->train.dims)) {
         s->train.dims.context = 512;
         s->train.batch_samples = 4;
@@ -478,14 +478,14 @@ static void choose_model(struct soak *s, int64_t ms)
 static void describe_device(struct soak *s)
 {
     dev_info(s->check->dev, &s->info);
-    const bool is_gpu = s->info.kind == DEV_KIND_CUDA;
+    const bool is_gpu = s->info.kind == DEV_KIND_GPU;
     const char *kind = s->info.name;
     for (int words = is_gpu ? 2 : 3; words > 0 && strchr(kind, ' '); words--)
         kind = strchr(kind, ' ') + 1;
     s->kind = XXH3_64bits(kind, strlen(kind));
     /* Another cuBLASLt or driver may add in another order, so such GPUs are of another kind. */
     const struct check_fact *fact = s->check->facts;
-    for (int i = 0; i < s->check->facts_n && s->info.kind == DEV_KIND_CUDA; i++, fact++)
+    for (int i = 0; i < s->check->facts_n && s->info.kind == DEV_KIND_GPU; i++, fact++)
         if (strcmp(fact->group, "libraries") == 0)
             s->kind = XXH3_64bits_withSeed(fact->value, strlen(fact->value), s->kind);
     text_format(s->device, sizeof s->device, is_gpu ? "GPU %d" : "the CPU", s->check->place.local);

@@ -45,26 +45,46 @@ static enum status check_cpu(const struct conf *conf)
         conf_text(conf, CONF_DEVICE), conf_source(conf, CONF_DEVICE));
 }
 
-/* The reason why DEVICE=auto uses the CPU on a machine with NVIDIA's driver; "" if it does not. */
+/* The reason why DEVICE=auto uses the CPU on a machine with a GPU's driver; "" if it does not. */
 static char note[BOARD_NOTE_MAX];
 
 const char *device_note(void) { return note; }
 
+static bool has_amd_driver(void) { return access("/dev/kfd", F_OK) == 0; }
+
+/* choose_gpu — chooses the vendor that DEVICE requests, and counts its GPUs. auto: AMD's only if
+ * there are none of NVIDIA, nor their driver. */
+static enum status choose_gpu(const struct conf *conf, int *count_out)
+{
+    const int64_t asked = conf_i64(conf, CONF_DEVICE);
+    enum status st = asked == CONF_DEVICE_HIP ? ST_OK : dev_cuda_choose(DEV_GPU_CUDA);
+    if (st == ST_OK && asked != CONF_DEVICE_HIP)
+        st = dev_cuda_count(count_out);
+    if (asked == CONF_DEVICE_CUDA ||
+        (asked == CONF_DEVICE_AUTO &&
+         (st == ST_OK || dev_hip_built() == NULL || nvidia_driver_is_here())))
+        return st;
+    TRY(dev_cuda_choose(DEV_GPU_HIP));
+    return dev_cuda_count(count_out);
+}
+
 /* has_gpus — returns true if DEVICE=auto finds a GPU for each worker. If it finds fewer on a
- * machine with NVIDIA's driver, the user hardly intends to use the CPU: the reason is kept, and the
+ * machine with a GPU's driver, the user hardly intends to use the CPU: the reason is kept, and the
  * node's first worker logs a warning. */
 static bool has_gpus(const struct conf *conf, int worker_i)
 {
     int count = 0, workers_n = (int)conf_i64(conf, CONF_N_GPU_EACH_NODE);
-    if (dev_cuda_count(&count) == ST_OK) {
+    if (choose_gpu(conf, &count) == ST_OK) {
         if (count >= workers_n)
             return true;
         (void)FAIL(ST_NO_DEVICE,
                    "N_GPU_EACH_NODE=%d is more than the %d GPUs that this process sees; lower it, "
-                   "or check CUDA_VISIBLE_DEVICES",
-                   workers_n, count);
+                   "or check %s",
+                   workers_n, count,
+                   dev_cuda_chosen() == DEV_GPU_HIP ? "HIP_VISIBLE_DEVICES"
+                                                    : "CUDA_VISIBLE_DEVICES");
     }
-    if (count > 0 || nvidia_driver_is_here()) {
+    if (count > 0 || nvidia_driver_is_here() || (dev_hip_built() != NULL && has_amd_driver())) {
         text_format(note, sizeof note, "DEVICE=auto uses the CPU: %s", status_message());
         if (worker_i == 0)
             LOG_WARN("%s", note);
@@ -75,12 +95,63 @@ static bool has_gpus(const struct conf *conf, int worker_i)
     return false;
 }
 
+/* The child process of count_gpus found GPUs of AMD. */
+static bool has_counted_hip;
+
+static bool is_hip(const struct conf *conf)
+{
+    const int64_t asked = conf_i64(conf, CONF_DEVICE);
+    return asked == CONF_DEVICE_HIP ||
+           (asked == CONF_DEVICE_AUTO && (has_counted_hip || dev_cuda_chosen() == DEV_GPU_HIP));
+}
+
+/* check_hip — checks that the settings need no library of NVIDIA. */
+static enum status check_hip(const struct conf *conf)
+{
+    if (conf_i64(conf, CONF_ATTENTION) == CONF_ATTENTION_CUDNN)
+        return FAIL(ST_BAD_SETTING,
+                    "ATTENTION=cudnn (%s) needs an NVIDIA GPU, and DEVICE=%s (%s) uses AMD's; use "
+                    "ATTENTION=auto",
+                    conf_source(conf, CONF_ATTENTION), conf_text(conf, CONF_DEVICE),
+                    conf_source(conf, CONF_DEVICE));
+    if (conf_i64(conf, CONF_BACKEND) == CONF_BACKEND_NCCL)
+        return FAIL(ST_BAD_SETTING,
+                    "BACKEND=nccl (%s) needs NVIDIA GPUs, and DEVICE=%s (%s) uses AMD's; use "
+                    "BACKEND=auto, which exchanges through host memory",
+                    conf_source(conf, CONF_BACKEND), conf_text(conf, CONF_DEVICE),
+                    conf_source(conf, CONF_DEVICE));
+    return ST_OK;
+}
+
 enum dev_cuda_attention device_attention(const struct conf *conf)
 {
+    if (is_hip(conf))
+        return DEV_CUDA_ATTENTION_OWN;
     static const enum dev_cuda_attention by[] = {[CONF_ATTENTION_AUTO] = DEV_CUDA_ATTENTION_AUTO,
                                                  [CONF_ATTENTION_OWN] = DEV_CUDA_ATTENTION_OWN,
                                                  [CONF_ATTENTION_CUDNN] = DEV_CUDA_ATTENTION_CUDNN};
     return by[conf_i64(conf, CONF_ATTENTION)];
+}
+
+/* open_gpu — opens a worker's GPU with the attention kernels that the user chose. cuDNN is refused
+ * here if it supports no shape at all. */
+static enum status open_gpu(const struct conf *conf, int worker_i, struct dev **out)
+{
+    const int64_t precision = conf_i64(conf, CONF_PRECISION);
+    const bool is_f32 = precision == CONF_PRECISION_FP32 || precision == CONF_PRECISION_TF32;
+    if (is_hip(conf))
+        TRY(check_hip(conf));
+    const enum dev_cuda_attention attention = device_attention(conf);
+    if (attention == DEV_CUDA_ATTENTION_CUDNN && is_f32)
+        return FAIL(ST_BAD_SETTING,
+                    "ATTENTION=cudnn (%s) computes in 16 bits only, and PRECISION=%s (%s); use "
+                    "ATTENTION=auto, or PRECISION=bf16",
+                    conf_source(conf, CONF_ATTENTION), conf_text(conf, CONF_PRECISION),
+                    conf_source(conf, CONF_PRECISION));
+    TRY(dev_cuda_choose(is_hip(conf) ? DEV_GPU_HIP : DEV_GPU_CUDA));
+    TRY(dev_cuda_open(worker_i, precision == CONF_PRECISION_TF32, out));
+    dev_cuda_attention(*out, attention, conf_i64(conf, CONF_DETERMINISTIC) == 0);
+    return ST_OK;
 }
 
 enum status device_open(const struct conf *conf, int worker_i, int threads_n, struct dev **out)
@@ -88,22 +159,9 @@ enum status device_open(const struct conf *conf, int worker_i, int threads_n, st
     int64_t asked = conf_i64(conf, CONF_DEVICE);
     library_dir(conf_text(conf, CONF_CONVOY_LIB_DIR));
     dev_cuda_blas_use((enum dev_cuda_blas_kind)conf_i64(conf, CONF_CONVOY_BLAS));
-    if (asked == CONF_DEVICE_CUDA || (asked == CONF_DEVICE_AUTO && has_gpus(conf, worker_i))) {
-        /* Open the GPU with the attention kernel that the user chose. cuDNN is refused here if it
-         * supports no shape at all. */
-        int64_t precision = conf_i64(conf, CONF_PRECISION);
-        enum dev_cuda_attention attention = device_attention(conf);
-        bool is_f32 = precision == CONF_PRECISION_FP32 || precision == CONF_PRECISION_TF32;
-        if (attention == DEV_CUDA_ATTENTION_CUDNN && is_f32)
-            return FAIL(ST_BAD_SETTING,
-                        "ATTENTION=cudnn (%s) computes in 16 bits only, and PRECISION=%s (%s); use "
-                        "ATTENTION=auto, or PRECISION=bf16",
-                        conf_source(conf, CONF_ATTENTION), conf_text(conf, CONF_PRECISION),
-                        conf_source(conf, CONF_PRECISION));
-        TRY(dev_cuda_open(worker_i, precision == CONF_PRECISION_TF32, out));
-        dev_cuda_attention(*out, attention, conf_i64(conf, CONF_DETERMINISTIC) == 0);
-        return ST_OK;
-    }
+    if (asked == CONF_DEVICE_CUDA || asked == CONF_DEVICE_HIP ||
+        (asked == CONF_DEVICE_AUTO && has_gpus(conf, worker_i)))
+        return open_gpu(conf, worker_i, out);
     enum status st = ST_OK;
     TRY(check_cpu(conf));
     TRY(dev_cpu_open(threads_n, CPU_ISA_N, out));
@@ -144,7 +202,8 @@ enum comm_kind device_comm(const struct conf *conf, const struct dev *dev, int r
         return COMM_KIND_SELF;
     if (backend == CONF_BACKEND_NCCL)
         return COMM_KIND_NCCL;
-    return backend == CONF_BACKEND_AUTO && dev_is_discrete(dev) ? COMM_KIND_AUTO : COMM_KIND_HOST;
+    return backend == CONF_BACKEND_AUTO && dev_is_discrete(dev) && !is_hip(conf) ? COMM_KIND_AUTO
+                                                                                 : COMM_KIND_HOST;
 }
 
 enum comm_net device_net(const struct conf *conf)
@@ -162,13 +221,16 @@ enum comm_net device_net(const struct conf *conf)
 bool device_may_use_nccl(const struct conf *conf)
 {
     int64_t backend = conf_i64(conf, CONF_BACKEND);
-    return backend == CONF_BACKEND_AUTO || backend == CONF_BACKEND_NCCL;
+    return !is_hip(conf) && (backend == CONF_BACKEND_AUTO || backend == CONF_BACKEND_NCCL);
 }
 
 /* ---- for the supervisor ---- */
 
-/* await_count — returns the exit code of the counting process, which is the number of GPUs. 0:
- * there are none, or the driver does not answer. */
+#define COUNT_MAX 127
+#define COUNT_HIP 128 /* added to the number of GPUs: they are AMD's */
+
+/* await_count — returns the exit code of the counting process. 0: there are no GPUs, or the driver
+ * does not answer. */
 static int await_count(pid_t pid)
 {
     int ended = 0;
@@ -181,24 +243,31 @@ static int await_count(pid_t pid)
     }
     /* do not wait for it: a process that sleeps in a driver may never end */
     kill(pid, SIGKILL);
-    LOG_WARN("NVIDIA's driver has not reported the number of GPUs for %d s; see dmesg and "
-             "nvidia-smi, or set DEVICE=cpu",
+    LOG_WARN("the GPU's driver has not reported the number of GPUs for %d s; see dmesg, nvidia-smi "
+             "or rocm-smi, or set DEVICE=cpu",
              FIND_MS / 1000);
     return 0;
 }
 
 /* count_gpus — returns the number of GPUs that this process may use; 0: none. A child process
  * counts them once, because a started driver stays in the process that started it. */
-static int count_gpus(void)
+static int count_gpus(const struct conf *conf)
 {
     static int found = -1;
     int count = 0;
-    if (found >= 0 || dev_cuda_built() == NULL)
+    if (found >= 0 || (dev_cuda_built() == NULL && dev_hip_built() == NULL))
         return found < 0 ? 0 : found;
     pid_t pid = fork();
-    if (pid == 0)
-        _exit(dev_cuda_count(&count) != ST_OK ? 0 : count > UINT8_MAX ? UINT8_MAX : count);
-    found = pid > 0 ? await_count(pid) : 0;
+    if (pid == 0) {
+        library_dir(conf_text(conf, CONF_CONVOY_LIB_DIR));
+        if (choose_gpu(conf, &count) != ST_OK)
+            _exit(0);
+        _exit((count > COUNT_MAX ? COUNT_MAX : count) +
+              (dev_cuda_chosen() == DEV_GPU_HIP ? COUNT_HIP : 0));
+    }
+    const int code = pid > 0 ? await_count(pid) : 0;
+    has_counted_hip = code >= COUNT_HIP;
+    found = code % COUNT_HIP;
     return found;
 }
 
@@ -208,7 +277,7 @@ int device_workers(const struct conf *conf)
     int found =
         conf_i64(conf, CONF_DEVICE) == CONF_DEVICE_CPU || conf_is_set(conf, CONF_N_GPU_EACH_NODE)
             ? 0
-            : count_gpus();
+            : count_gpus(conf);
     if (found > BOARD_WORKERS_MAX)
         LOG_WARN("%d GPUs are more than the %d workers that a node may have; the rest stays idle",
                  found, BOARD_WORKERS_MAX);
@@ -218,16 +287,15 @@ int device_workers(const struct conf *conf)
 const char *device_kind(const struct conf *conf)
 {
     int64_t asked = conf_i64(conf, CONF_DEVICE);
-    bool is_cuda =
-        asked == CONF_DEVICE_CUDA ||
-        (asked == CONF_DEVICE_AUTO && count_gpus() >= (int)conf_i64(conf, CONF_N_GPU_EACH_NODE));
-    return is_cuda ? "cuda" : "cpu";
+    bool is_gpu = asked == CONF_DEVICE_CUDA || asked == CONF_DEVICE_HIP ||
+                  (asked == CONF_DEVICE_AUTO &&
+                   count_gpus(conf) >= (int)conf_i64(conf, CONF_N_GPU_EACH_NODE));
+    return !is_gpu ? "cpu" : is_hip(conf) ? "hip" : "cuda";
 }
 
-int device_gpus(const struct conf *conf)
-{
-    return strcmp(device_kind(conf), "cuda") == 0 ? count_gpus() : 0;
-}
+bool device_is_gpu(const struct conf *conf) { return strcmp(device_kind(conf), "cpu") != 0; }
+
+int device_gpus(const struct conf *conf) { return device_is_gpu(conf) ? count_gpus(conf) : 0; }
 
 /* find_chip — returns "NVIDIA H100 80GB HBM3 sm_90" of "cuda 0 NVIDIA H100 80GB HBM3 sm_90 driver
  * 13.0", in place. */

@@ -11,14 +11,15 @@
  * missing part.
  *   cpu   threads_n threads; 0: all cores
  *   cuda  this node's GPU number worker_i
- *   auto  a GPU for each worker if CUDA is built in and finds enough GPUs, else the CPU
+ *   hip   the same for AMD's GPUs
+ *   auto  a GPU for each worker if CUDA or HIP is built in and finds enough GPUs, else the CPU
  *
  * A PRECISION that only a GPU has is ST_NO_DEVICE if no GPU was found (conf refuses it with
  * DEVICE=cpu). bf16 is ST_NO_DEVICE on a processor without it, and on every CPU with
  * DEVICE=auto. */
 enum status device_open(const struct conf *conf, int worker_i, int threads_n, struct dev **out);
 /* device_note — returns the reason why device_open with DEVICE=auto opened the CPU in this process,
- * with the remedy, if the machine has NVIDIA's driver or one of its device files. Else returns
+ * with the remedy, if the machine has a GPU's driver or one of its device files. Else returns
  * "". */
 const char *device_note(void);
 /* device_dtype — returns the element type of the passes for PRECISION on a GPU (is_discrete) or a
@@ -46,9 +47,11 @@ int device_workers(const struct conf *conf);
 /* device_gpus — returns the number of GPUs that the workers of a node may use; 0: they use the CPU.
  * For the supervisor, like device_workers. */
 int device_gpus(const struct conf *conf);
-/* device_kind — returns the kind of device that device_open will open, "cuda" or "cpu", also
- * without starting the driver. The nodes of a job compare it before they train. */
+/* device_kind — returns the kind of device that device_open will open, "cuda", "hip" or
+ * "cpu", also without starting the driver. The nodes of a job compare it before they train. */
 const char *device_kind(const struct conf *conf);
+/* device_is_gpu — returns true if that is a GPU. */
+bool device_is_gpu(const struct conf *conf);
 
 /* device_arithmetic — writes the parts that decide the bits of a device's results, for
  * EXACT=layout: "NVIDIA H100 80GB HBM3 sm_90, cuBLASLt 13.0.2, cuDNN 9.12.0", or "a CPU of level

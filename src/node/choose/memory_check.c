@@ -345,7 +345,7 @@ enum status memory_check_train(const struct conf *conf)
     struct memory_check f = {.conf = conf};
     struct model_dims dims;
     struct trainer_config config;
-    bool has_weights, is_discrete = strcmp(device_kind(conf), "cuda") == 0;
+    bool has_weights, is_discrete = device_is_gpu(conf);
     TRY(config_map_dims(conf, &dims, &has_weights));
     TRY(config_map_trainer(conf, &dims, has_weights, &config));
     config.step.store.dtype = device_dtype(conf, is_discrete);

@@ -263,8 +263,8 @@ static enum status write_json(const struct outcome *outcome, int ranks, struct t
 static bool measures_gpus(const struct conf *conf)
 {
     if (conf_i64(conf, CONF_DEVICE) != CONF_DEVICE_AUTO)
-        return conf_i64(conf, CONF_DEVICE) == CONF_DEVICE_CUDA;
-    return strcmp(device_kind(conf), "cuda") == 0 &&
+        return conf_i64(conf, CONF_DEVICE) != CONF_DEVICE_CPU;
+    return device_is_gpu(conf) &&
            (conf_is_set(conf, CONF_N_GPU_EACH_NODE) || device_workers(conf) > 1);
 }
 

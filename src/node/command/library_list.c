@@ -84,6 +84,8 @@ void library_list_write(bool is_gpu, struct text *out)
     add_library(out, "ucx", ucp_get_version_string(), "BSD-3-Clause");
     text_add(out, "%s", version_linked());
     add_library(out, "cuda", dev_cuda_built(), dev_cuda_built() != NULL ? "CUDA Toolkit EULA" : "");
+    if (dev_hip_built() != NULL)
+        add_library(out, "hip", dev_hip_built(), "");
     if (is_gpu) {
         char about[LIBRARY_PATH_MAX + 32];
         const struct nccl_lib *nccl;

@@ -420,7 +420,7 @@ static int shard_ranks(const struct conf *conf)
     int64_t shard = conf_i64(conf, CONF_SHARD), locals = conf_i64(conf, CONF_N_GPU_EACH_NODE);
     bool is_split = conf_i64(conf, CONF_N_NODES) > 1;
     if (shard == CONF_SHARD_AUTO)
-        return strcmp(device_kind(conf), "cuda") == 0 && conf_ranks(conf) >= 4 ? -1 : 1;
+        return device_is_gpu(conf) && conf_ranks(conf) >= 4 ? -1 : 1;
     if (shard == CONF_SHARD_HYBRID && is_split)
         return (int)locals;
     return shard != CONF_SHARD_NONE ? conf_data_ranks(conf) * (int)conf_i64(conf, CONF_CP) : 1;

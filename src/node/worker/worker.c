@@ -396,13 +396,13 @@ static void on_connected(void *arg, const struct comm *comm)
 static struct check_worker_config check_config(struct worker *w)
 {
     /* The device is not open yet; one worker checks the whole node. */
-    const bool is_cuda = !w->dev && w->worker_i == 0 && strcmp(device_kind(w->conf), "cuda") == 0;
+    const bool is_gpu = !w->dev && w->worker_i == 0 && device_is_gpu(w->conf);
     return (struct check_worker_config){.conf = w->conf,
                                         .board = w->board,
                                         .worker_i = w->worker_i,
                                         .stats = &w->stats,
                                         .place = config_map_place(w->conf, w->worker_i),
-                                        .has_gpus = w->dev ? dev_is_discrete(w->dev) : is_cuda,
+                                        .has_gpus = w->dev ? dev_is_discrete(w->dev) : is_gpu,
                                         .is_command = w->node.is_check};
 }
 

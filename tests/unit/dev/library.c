@@ -130,10 +130,11 @@ TEST(locations_have_an_order)
     assert_int_equal(find(&l), ST_NO_DEVICE);
     assert_null(l.handle);
     for (const char *const *word =
-             (const char *const[]){"Fake is not here: install convoy-fake, or name its folder in "
-                                   "CONVOY_LIB_DIR; no libconvoy_fake.so.2 in ",
-                                   "/user, ", "/my [env], ", "/conda, ",
-                                   "Python's packages in /usr and /opt, CUDA's folders", NULL};
+             (const char *const[]){
+                 "Fake is not here: install convoy-fake, or name its folder in "
+                 "CONVOY_LIB_DIR; no libconvoy_fake.so.2 in ",
+                 "/user, ", "/my [env], ", "/conda, ",
+                 "Python's packages in /usr and /opt, CUDA's folders, ROCm's folders", NULL};
          *word; word++)
         if (!strstr(status_message(), *word))
             fail_msg("no \"%s\" in: %s", *word, status_message());

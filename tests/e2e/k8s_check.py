@@ -35,6 +35,7 @@ TOP = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..')
 with open(os.path.join(TOP, 'VERSION'), encoding='ascii') as version_file:
     VERSION = version_file.read().strip()
 SHIPPED = '/usr/share/convoy/alice.txt'  # .ci/rootfs puts it there
+GPUS = {'cuda': 'nvidia.com/gpu', 'hip': 'amd.com/gpu'}
 JOBSET = {  # JobSet v1alpha2, as far as it is used: key -> kind of value, or a table of its own
     'apiVersion': str, 'kind': str, 'metadata': dict,
     'spec': {'ttlSecondsAfterFinished': int, 'network': {'enableDNSHostnames': bool, 'publishNotReadyAddresses': bool},
@@ -310,7 +311,7 @@ def check_job(job, program, f, master, n_settings):
 
 def check_data(all_set, box, f):
     data, mounts = all_set.get('DATA', ''), box['volumeMounts']
-    is_gpu = {'name': 'DEVICE', 'value': 'cuda'} in box['env']
+    is_gpu = any(e['name'] == 'DEVICE' and e.get('value') in GPUS for e in box['env'])
     f.need(not (is_gpu and data == SHIPPED), 'GPUs train on the sample text')
     inside = [m for m in mounts if (data + '/').startswith(m['mountPath'] + '/')]
     f.need(data == SHIPPED or inside, 'DATA=%s is neither the text in the image nor in a volume' % data)
@@ -340,8 +341,8 @@ def check_pod(pod, f):
 
 
 def check_box(box, pod, program, f):
-    is_cpu = any(e == {'name': 'DEVICE', 'value': 'cpu'} for e in box['env'])
-    f.need(box.get('image') == 'convoy:' + VERSION + ('-cpu' if is_cpu else ''), 'image %s is not of VERSION %s' % (box.get('image'), VERSION))
+    device = {e['name']: e.get('value') for e in box['env']}.get('DEVICE')
+    f.need(box.get('image') == 'convoy:' + VERSION + {'cpu': '-cpu', 'hip': '-rocm'}.get(device, ''), 'image %s is not of VERSION %s' % (box.get('image'), VERSION))
     f.need(box.get('imagePullPolicy') == 'IfNotPresent', 'an image that was loaded into the machine is pulled')
     f.need(box.get('terminationMessagePolicy') == 'FallbackToLogsOnError', 'kubectl describe does not show why it ended')
     f.need(box.get('args') == ['train'] and 'command' not in box, 'the container does not train')
@@ -360,9 +361,12 @@ def check_box(box, pod, program, f):
     is_rdma = any(k.startswith('rdma/') for k in limits)
     f.need(is_rdma == ('IPC_LOCK' in caps.get('add', [])), 'InfiniBand and IPC_LOCK belong together')
     f.need('memory' in limits, 'no limit of memory')
-    gpus = limits.get('nvidia.com/gpu')
+    vendors = [v for v in GPUS.values() if v in limits]
+    gpus = limits[vendors[0]] if vendors else None
     env = {e['name']: e.get('value') for e in box['env']}
-    f.need((gpus is not None) == (env.get('DEVICE') == 'cuda'), 'DEVICE %s with %s GPUs' % (env.get('DEVICE'), gpus))
+    f.need(vendors == [v for d, v in GPUS.items() if d == device], 'DEVICE %s with GPUs of %s' % (device, vendors))
+    f.need(all(any(t.get('key') == v for t in pod.get('tolerations', [])) for v in vendors), 'the taint of machines with GPUs is not tolerated')
+    f.need('amd.com/gpu' not in limits or pod['securityContext'].get('supplementalGroups'), 'no group of /dev/kfd')
     f.need(gpus is None or gpus == env.get('N_GPU_EACH_NODE'), '%s GPUs, N_GPU_EACH_NODE %s' % (gpus, env.get('N_GPU_EACH_NODE')))
     volumes = {v['name']: v for v in pod.get('volumes', [])}
     mounted = {m['mountPath']: m['name'] for m in box.get('volumeMounts', [])}
@@ -519,7 +523,7 @@ def is_free(path):
     words = [str(p) for p in path]
     free = {'name', 'storage', 'cpu', 'memory', 'periodSeconds', 'timeoutSeconds', 'failureThreshold', 'runAsGroup',
             'fsGroupChangePolicy', 'maxRestarts', 'sizeLimit', 'tolerations', 'data', 'prometheus.io/scrape', 'medium', 'ttlSecondsAfterFinished',
-            'kueue.x-k8s.io/queue-name', 'interval', 'reference', 'pullPolicy', 'suspend'}
+            'kueue.x-k8s.io/queue-name', 'interval', 'reference', 'pullPolicy', 'suspend', 'supplementalGroups'}
     if words[:2] == ['metadata', 'labels']:
         return words[-1] != 'app.kubernetes.io/instance'
     return any(w in free for w in words) or words[-1] in ('metadata', 'requests', 'annotations', 'limits')
@@ -596,7 +600,7 @@ def with_all():
         return render(folder)
 
 
-# What was wrong once, each as a fault to plant into the overlay gpu (own: into overlays/own with all components).
+# What was wrong once, each as a fault to plant into the overlay gpu (amd: into overlays/amd, own: into overlays/own with all components).
 ONCE = {
     'no DATA': lambda d: drop(the(d, 'ConfigMap')['data'], 'DATA'),
     'DATA where no volume is': lambda d: the(d, 'ConfigMap')['data'].update(DATA='/nowhere'),
@@ -629,6 +633,11 @@ ONCE = {
     'own: a queue, but not suspended': lambda d: drop(the_job(d), 'suspend'),
     'own: data that may be written': lambda d: drop([m for m in box_of(d)['volumeMounts'] if m['name'] == 'data'][0], 'readOnly'),
     'own: a new, empty claim for the data': lambda d: d.append({**copy.deepcopy(the(d, 'PersistentVolumeClaim')), 'metadata': {'name': 'convoy-data'}}),
+    'the GPUs of AMD for DEVICE=cuda': lambda d: box_of(d)['resources']['limits'].update({'amd.com/gpu': box_of(d)['resources']['limits'].pop('nvidia.com/gpu')}),
+    'amd: the image of NVIDIA': lambda d: box_of(d).update(image='convoy:' + VERSION),
+    'amd: DEVICE=cuda': lambda d: [e for e in box_of(d)['env'] if e['name'] == 'DEVICE'][0].update(value='cuda'),
+    'amd: no group of the device files': lambda d: drop(the_job(d)['template']['spec']['securityContext'], 'supplementalGroups'),
+    'amd: the taint is not tolerated': lambda d: drop(the_job(d)['template']['spec'], 'tolerations'),
     'the sample text on GPUs': lambda d: the(d, 'ConfigMap')['data'].update(DATA=SHIPPED),
     'data that are not there yet end the job': lambda d: [the_job(d)['podFailurePolicy']['rules'][i]['onExitCodes'].update(values=v)
                                                           for i, v in ((0, [64, 65, 66] + NO_RESTART[2:]), (1, [1, 69, 80, 81]))],
@@ -636,9 +645,10 @@ ONCE = {
 
 
 def planted(program):
-    missed, whole = [], {'gpu': render(os.path.join(TOP, 'k8s/overlays/gpu')), 'own': with_all()}
+    missed, whole = [], {o: render(os.path.join(TOP, 'k8s/overlays', o)) for o in ('amd', 'gpu')}
+    whole['own'] = with_all()
     for name, plant in ONCE.items():
-        docs = copy.deepcopy(whole['own' if name.startswith('own') else 'gpu'])
+        docs = copy.deepcopy(whole.get(name.split(':')[0], whole['gpu']))
         plant(docs)
         if not check(docs, program):
             missed.append(name)

@@ -35,4 +35,15 @@ JOB_TOKEN_FILE=$tmp/job.token resolve compose.yaml
 ok "JOB_TOKEN_FILE names the secret's file" has ".secrets.job_token.file == \"$tmp/job.token\""
 resolve compose.yaml compose.infiniband.yaml
 ok "with InfiniBand: the device and the one capability" has '.services.gpu.devices == ["/dev/infiniband:/dev/infiniband"] and .services.gpu.cap_add == ["IPC_LOCK"]'
+export RENDER_GID=110
+resolve compose.amd.yaml
+ok "AMD GPUs: the image rocm with its devices and groups" has '.services.amd | .build.target == "rocm" and .devices == ["/dev/kfd:/dev/kfd", "/dev/dri:/dev/dri"] and .group_add == ["video", "110"]'
+cp out amd
+resolve compose.yaml
+ok "else it is as the service gpu" is "$(jq -cS '.services.amd | del(.build, .image, .devices, .group_add, .environment.DEVICE)' amd)" \
+    "$(jq -cS '.services.gpu | del(.build, .image, .deploy, .profiles, .environment.DEVICE)' out)"
+ok "the runtime is an argument of the image" is "$(jq -cS .services.amd.build.args amd)" '{"ROCM_BASE":"debian:bookworm","ROCM_PACKAGES":"libamdhip64-5"}'
+unset RENDER_GID
+resolve compose.amd.yaml
+ok "without the number of the group it is refused, with the command that shows it" is "$((rc > 0)) $(grep -c 'stat -c %g' err)" "1 1"
 done_testing

@@ -30,6 +30,14 @@ ok "no GPU: the flag for docker and for podman" is "$(grep -c 'warn: no NVIDIA G
 ok "and it goes on" is "$rc $(cat out)" "42 pid $entered words 0:"
 DEVICE=cpu enter none
 ok "unless it is not wanted" is "$(grep -c GPU err)" 0
+DEVICE=hip enter none
+ok "no AMD GPU: the flags, and none of NVIDIA" is "$(grep -c 'warn: no AMD GPU.*--device /dev/kfd --device /dev/dri' err) $(grep -c NVIDIA err)" "1 0"
+mkdir -p amd/dri && touch amd/kfd
+DEVICE=hip enter amd
+ok "/dev/kfd without /dev/dri: the flags" is "$(grep -c 'warn: no AMD GPU.*--device /dev/dri' err)" 1
+touch amd/dri/renderD128
+DEVICE=hip enter amd
+ok "both: no word of GPUs" is "$rc $(grep -c GPU err)" "42 0"
 mkdir -p ib/infiniband
 (ulimit -l 64 && enter ib; echo "$rc" >rc)
 ok "little memory may be locked: the flag" is "$(grep -c 'warn: only 64 KiB.*--ulimit memlock=-1' err) $(cat rc)" "1 42"
@@ -51,6 +59,11 @@ if [ "$(id -u)" = 0 ] && mkdir -p small/shm && touch small/nvidiactl && mount -t
     # By names that begin in this folder: those above it may be closed to that user.
     (CONVOY_DEV=ib PATH=bin:$PATH exec setpriv --reuid 65532 --regid 65532 --clear-groups sh bin/entrypoint) >out 2>err || rc=$?
     ok "a device of another group: the flag with its number" is "$(grep -c 'warn:.*uverbs0.*--group-add 1234' err) $rc" "1 42"
+    chgrp 1235 amd/kfd
+    chmod 660 amd/kfd
+    chmod 755 amd amd/dri
+    (DEVICE=hip CONVOY_DEV=amd PATH=bin:$PATH exec setpriv --reuid 65532 --regid 65532 --clear-groups sh bin/entrypoint) >out 2>err || rc=$?
+    ok "an AMD GPU of another group: the flag with its number" is "$(grep -c 'warn: amd/kfd.*--group-add 1235' err) $rc" "1 42"
 else
     skip "shared memory and groups" "they need root"
 fi

@@ -7,7 +7,7 @@ case $build in /*) ;; *) build=$root/$build ;; esac
 venv=$build/venv
 extra kubernetes-validate test -x "$venv/bin/kubernetes-validate"
 check() { "$venv/bin/python" "$root/tests/e2e/k8s_check.py" "$@" >out 2>err; }
-overlays="base overlays/cpu overlays/gpu overlays/infiniband overlays/jobset overlays/own"
+overlays="base overlays/amd overlays/cpu overlays/gpu overlays/infiniband overlays/jobset overlays/own"
 for overlay in $overlays; do
     check check "$convoy" "$root/k8s/$overlay"
     ok "$overlay: schema and meaning" is "$? $(cat out)" "0 "
@@ -15,6 +15,8 @@ done
 render() { check render "$root/k8s/$1"; }
 render overlays/cpu
 ok "cpu: its image, no claim" is "$(grep -c "image: convoy:$(cat "$root/VERSION")-cpu" out) $(grep -c PersistentVolumeClaim out)" "1 0"
+render overlays/amd
+ok "amd: its image, GPUs of AMD only" is "$(grep -c "image: convoy:$(cat "$root/VERSION")-rocm" out) $(grep -cE 'amd.com/gpu: .8|value: hip' out) $(grep -c nvidia out)" "1 2 0"
 render overlays/infiniband
 ok "infiniband: GPUs too" is "$(grep -cE 'nvidia.com/gpu: .8|rdma/|hostNetwork: true' out)" 3
 # An existing claim of any name, as overlays/own/data.yaml sets it: mounted, not created, and without the suffix.
@@ -28,7 +30,7 @@ check render "$tmp/own-claim"
 ok "it is mounted at /data and not created; no kind that a plain cluster lacks" is \
     "$(grep -c 'claimName: team-books$' out) $(grep -c 'name: team-books' out) $(grep '^kind: ' out | sort | xargs)" \
     "1 0 kind: ConfigMap kind: Job kind: NetworkPolicy kind: PersistentVolumeClaim kind: Service"
-for overlay in gpu infiniband jobset own; do
+for overlay in amd gpu infiniband jobset own; do
     render "overlays/$overlay"
     ok "$overlay trains on the text of a claim, not on the sample" is "$(grep -c alice out) $(grep -c 'DATA: /data$' out)" "0 1"
 done

@@ -12,7 +12,7 @@
  * Two threads in one communicator at a time are misuse.
  * ncclCommAbort waits for the streams of its communicator, as the real one waits for the device.
  * Sums are added in a binary tree over the ranks. FAKE_VERSION and FAKE_LACKS make libraries that
- * are too old or lack a function. */
+ * are too old or lack a function; FAKE_RUNTIME makes a librccl.so.1 with an AMD runtime inside. */
 #include <limits.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -26,6 +26,15 @@
 
 #ifndef FAKE_VERSION
 #define FAKE_VERSION 22809
+#endif
+
+#ifdef FAKE_RUNTIME
+int hipGetDevice(int *device);
+int hipGetDevice(int *device)
+{
+    *device = 0;
+    return 0;
+}
 #endif
 
 enum { SUCCESS, INVALID_ARGUMENT = 4, INVALID_USAGE = 5, IN_PROGRESS = 7 };

@@ -41,13 +41,13 @@ struct fake_nccl {
 
 struct fake_nccl *fake_nccl_knobs(void);
 
-/* fake_nccl_find — the knobs of the library in this folder, the one that library_dir leads the
- * program to. */
-static inline struct fake_nccl *fake_nccl_find(const char *dir)
+/* fake_nccl_find_as — the knobs of the library of this name in this folder, the one that
+ * library_dir leads the program to. */
+static inline struct fake_nccl *fake_nccl_find_as(const char *dir, const char *name)
 {
     char path[800];
     struct fake_nccl *(*find)(void) = NULL;
-    snprintf(path, sizeof path, "%s/libnccl.so.2", dir);
+    snprintf(path, sizeof path, "%s/%s", dir, name);
     void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (handle)
         *(void **)(void *)&find = dlsym(handle, "fake_nccl_knobs");
@@ -56,6 +56,12 @@ static inline struct fake_nccl *fake_nccl_find(const char *dir)
         abort();
     }
     return find();
+}
+
+/* fake_nccl_find — the knobs of the library in the place of NCCL. */
+static inline struct fake_nccl *fake_nccl_find(const char *dir)
+{
+    return fake_nccl_find_as(dir, "libnccl.so.2");
 }
 
 #endif

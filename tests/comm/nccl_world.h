@@ -75,18 +75,24 @@ static void *nccl_world_alloc(size_t bytes)
 }
 static void nccl_world_mem_free(void *data) { fake_device_free(NULL, data, 0); }
 
-/* nccl_world_begin — opens the device and the library; returns the controls. */
-static struct fake_nccl *nccl_world_begin(void)
+/* nccl_world_use — opens a library for the device; returns its controls. */
+static struct fake_nccl *nccl_world_use(const char *kind, const char *name)
 {
-    suite_dev = fake_device_open();
-    library_dir(nccl_world_dir("nccl"));
-    struct fake_nccl *knobs = fake_nccl_find(nccl_world_dir("nccl"));
+    library_dir(nccl_world_dir(kind));
+    struct fake_nccl *knobs = fake_nccl_find_as(nccl_world_dir(kind), name);
     knobs->base = fake_device.base;
     knobs->alias = fake_device.alias;
     knobs->bytes = FAKE_DEVICE_BYTES;
     knobs->mem_alloc = nccl_world_alloc;
     knobs->mem_free = nccl_world_mem_free;
     return knobs;
+}
+
+/* nccl_world_begin — opens the device and the library; returns the controls. */
+static struct fake_nccl *nccl_world_begin(void)
+{
+    suite_dev = fake_device_open();
+    return nccl_world_use("nccl", "libnccl.so.2");
 }
 
 /* nccl_world_check_clean — nothing is left open, and no call broke a rule of NCCL. */

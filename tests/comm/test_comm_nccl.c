@@ -29,6 +29,26 @@ static void places(void **state)
     nccl_world_check_clean(knobs);
 }
 
+/* RCCL has NCCL's functions: the suite's calls over a librccl.so.1. */
+static void rccl_rank(struct suite_rank *me)
+{
+    CHECK(strcmp(comm_name(me->comm), "rccl 2.22.3") == 0, "%s", comm_name(me->comm));
+    CHECK_OK(comm_barrier(me->comm));
+}
+static void rccl(void **state)
+{
+    nccl_lib_choose(true, NULL);
+    struct fake_nccl *rccl_knobs = nccl_world_use("rccl", "librccl.so.1");
+    assert_ptr_not_equal(rccl_knobs, knobs);
+    suite_each(20000, 1, rccl_rank);
+    suite_exact(state);
+    suite_messages(state);
+    suite_groups(state);
+    nccl_world_check_clean(rccl_knobs);
+    nccl_lib_choose(false, NULL);
+    library_dir(nccl_world_dir("nccl"));
+}
+
 /* ---- failures in calls ---- */
 
 /* The last rank never enters: the others fail in time, and the device is free again. */
@@ -171,13 +191,14 @@ static void init_aborted(void **state)
     nccl_world_check_clean(knobs);
 }
 
-/* Addresses of another version and of another transport, and one without an id. */
+/* Addresses of another version, transport and vendor, and one without an id. */
 static atomic_int address_case;
 static enum status open_damaged_address(struct suite_rank *me, const struct comm_config *config)
 {
     struct nccl_world *world = me->job->world;
     struct comm_config mine = *config;
     int32_t version = 21805, has_id = 0;
+    int16_t is_rccl = 1;
     mine.kind = COMM_KIND_NCCL;
     mine.dev = suite_dev;
     CHECK_OK(comm_begin_open(&mine, &me->comm, world->addresses[me->place.rank],
@@ -190,11 +211,13 @@ static enum status open_damaged_address(struct suite_rank *me, const struct comm
             world->bytes[1] = 77;
         if (atomic_load(&address_case) == 2)
             memcpy(world->addresses[0] + 4, &has_id, sizeof has_id);
+        if (atomic_load(&address_case) == 3)
+            memcpy(world->addresses[1] + 6, &is_rccl, sizeof is_rccl);
     }
     pthread_barrier_wait(&me->job->line_up);
-    static const enum status want[] = {ST_DISAGREE, ST_DISAGREE, ST_BUG};
+    static const enum status want[] = {ST_DISAGREE, ST_DISAGREE, ST_BUG, ST_DISAGREE};
     static const char *const words[] = {"2.28.9 on rank 0, 2.18.5 on rank 1", "77 bytes",
-                                        "no unique id"};
+                                        "no unique id", "GPUs of another vendor"};
     enum status st = comm_end_open(me->comm, 1, world->addresses, world->bytes);
     CHECK(st == want[atomic_load(&address_case)] &&
               strstr(status_message(), words[atomic_load(&address_case)]) != NULL,
@@ -205,7 +228,7 @@ static void damaged_addresses(void **state)
 {
     struct suite suite = suite_nccl;
     suite.open = open_damaged_address;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         atomic_store(&address_case, i);
         suite_run_on(&suite, 1, 2, harness_patience_ms(20000), nothing_rank);
     }
@@ -232,6 +255,9 @@ static void on_cpu(void **state)
 
 /* ---- the library ---- */
 
+static bool asks_rccl;
+static const void *asks_runtime;
+
 /* In a process of its own, because the library stays loaded. Returns 0 if all is as expected. */
 static int open_in_child(const char *kind, enum status want, const char *words)
 {
@@ -240,6 +266,7 @@ static int open_in_child(const char *kind, enum status want, const char *words)
         const struct nccl_lib *table;
         library_dir(kind[0] == '/' ? kind : nccl_world_dir(kind));
         library_root("/nowhere"); /* this machine's own NCCL would be found after it */
+        nccl_lib_choose(asks_rccl, asks_runtime);
         enum status st = nccl_lib_open(&table);
         if (st != want || (st != ST_OK && !strstr(status_message(), words)) ||
             (st == ST_OK && !strstr(nccl_lib_about(), words))) {
@@ -274,6 +301,28 @@ static void library(void **state)
     assert_int_equal(open_in_child("/nowhere", ST_NO_DEVICE, "libnccl.so.2"), 0);
 }
 
+/* RCCL is looked for under its own name, and its messages name ROCm. A library that has loaded
+ * another AMD runtime than the process is refused. */
+static void rccl_library(void **state)
+{
+    asks_rccl = true;
+    assert_int_equal(open_in_child("rccl", ST_OK, "2.22.3 from "), 0);
+    assert_int_equal(open_in_child("rccl_old", ST_NO_DEVICE, "2.17.1 is too old"), 0);
+    assert_int_equal(open_in_child("nccl", ST_NO_DEVICE, "RCCL is not here: install rccl of ROCm"),
+                     0);
+    assert_int_equal(open_in_child("rccl_other", ST_OK, "2.22.3 from "), 0);
+    int (*function)(const char *, enum status, const char *) = open_in_child; /* any of ours */
+    memcpy(&asks_runtime, &function, sizeof asks_runtime);
+    assert_int_equal(open_in_child("rccl", ST_OK, "2.22.3 from "), 0);
+    assert_int_equal(open_in_child("rccl_other", ST_NO_DEVICE,
+                                   "rccl_other/librccl.so.1 uses AMD's runtime from "),
+                     0);
+    assert_int_equal(open_in_child("rccl_other", ST_NO_DEVICE, "one version of ROCm"), 0);
+    asks_runtime = NULL;
+    asks_rccl = false;
+    assert_int_equal(open_in_child("rccl", ST_NO_DEVICE, "NCCL is not here: install libnccl2"), 0);
+}
+
 /* NCCL would obey the variable, and block. */
 static void blocking_is_refused(void **state)
 {
@@ -302,6 +351,7 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(library),           cmocka_unit_test(blocking_is_refused),
+        cmocka_unit_test(rccl_library),      cmocka_unit_test(rccl),
         cmocka_unit_test(versions),          cmocka_unit_test(places),
         cmocka_unit_test(suite_device),      cmocka_unit_test(suite_exact),
         cmocka_unit_test(suite_order),       cmocka_unit_test(suite_copies),

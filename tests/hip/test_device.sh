@@ -41,8 +41,17 @@ else
 fi
 
 EMULATED_GPUS=2 losses_of two.jsonl $gpt2 PRECISION=fp32 DEVICE=hip N_GPU_EACH_NODE=2 BATCH_SIZE=1 SHARD=full
-ok "two GPUs train, their exchanges go through the host" is "$rc" 0
+ok "two GPUs train without RCCL" is "$rc" 0
+ok "the log says why their exchanges go through the host" says "has no RCCL, so exchanges between GPUs go through host memory"
+ok "and what to install" says "RCCL is not here: install rccl of ROCm 6.0 or newer"
 losses_near two.jsonl 1e-5 "two GPUs have the losses of two workers on CPUs" $gpt2 PRECISION=fp32 DEVICE=cpu N_GPU_EACH_NODE=2 BATCH_SIZE=1 SHARD=full
+
+# RCCL: the library that is opened. The fake RCCL works between the threads of a process only, so no job trains over it here.
+rccl=$build/tests/comm
+with_rccl() { mkdir -p "$1" && ln -sf "$fake/libamdhip64.so.6" "$rccl/$1/librccl.so.1" "$1/" && cp "$fake/isa.tsv" "$1/"; }
+with_rccl rccl && with_rccl rccl_old && with_rccl rccl_other
+CONVOY_LIB_DIR=$PWD/rccl "$convoy" version gpu >out 2>err
+ok "version gpu lists RCCL" shows '^rccl +2\.22\.3 from .*/librccl\.so\.1$'
 
 # Errors.
 refused() { # NAME CODE TEXT SETTING…
@@ -52,7 +61,10 @@ refused() { # NAME CODE TEXT SETTING…
 }
 EMULATED_GPUS=0 refused "no GPU" 69 "--device /dev/kfd --device /dev/dri --group-add video"
 EMULATED_CHIP=gfx1100 refused "another chip" 69 "GPU 0 (Emulated 0) is none of gfx90a, for which this program has code"
-refused "BACKEND=nccl" 78 "needs NVIDIA GPUs" BACKEND=nccl
+two="N_GPU_EACH_NODE=2 BATCH_SIZE=1 BACKEND=nccl"
+EMULATED_GPUS=2 refused "BACKEND=nccl without RCCL" 69 "RCCL is not here: install rccl of ROCm 6.0 or newer" $two
+CONVOY_LIB_DIR=$PWD/rccl_old EMULATED_GPUS=2 refused "RCCL of ROCm 5.7" 69 "2.17.1 is too old: this program needs 2.18.0 or newer" $two
+CONVOY_LIB_DIR=$PWD/rccl_other EMULATED_GPUS=2 refused "RCCL with another runtime" 69 "librccl.so.1, and this program uses the one from $PWD/rccl_other/libamdhip64.so.6" $two
 refused "ATTENTION=cudnn" 78 "needs an NVIDIA GPU" ATTENTION=cudnn PRECISION=bf16
 EMULATED_GPUS=0 losses_near hip.jsonl 1e-5 "DEVICE=auto without a GPU: the CPU" $gpt2 PRECISION=fp32 DEVICE=auto
 mkdir empty

@@ -68,9 +68,9 @@ static int64_t begin_nccl(struct comm_ctx *ctx, struct comm_auto *state, void *a
         memcpy(address, own, (size_t)bytes);
         return bytes;
     }
-    LOG_WARN("BACKEND=auto: rank %d has no NCCL, so exchanges between GPUs go through host memory, "
+    LOG_WARN("BACKEND=auto: rank %d has no %s, so exchanges between GPUs go through host memory, "
              "which is an estimated 10 to 50 times slower: %s",
-             ctx->config.place.rank, status_message());
+             ctx->config.place.rank, nccl_lib_name(), status_message());
     status_clear();
     close_one(ctx, &comm_nccl_ops, &state->nccl_state);
     return 0;
@@ -150,9 +150,10 @@ static bool choose_nccl(const struct comm_place *place, const struct address_hea
         without++;
     }
     if (without > 0)
-        text_format(reason, cap, "NCCL is not on %s %s%s of %d: see the reason in their logs",
-                    without > 1 ? "ranks" : "rank", ranks.data != NULL ? ranks.data : "?",
-                    without > NAMED_MAX ? " and more" : "", place->ranks);
+        text_format(reason, cap, "%s is not on %s %s%s of %d: see the reason in their logs",
+                    nccl_lib_name(), without > 1 ? "ranks" : "rank",
+                    ranks.data != NULL ? ranks.data : "?", without > NAMED_MAX ? " and more" : "",
+                    place->ranks);
     text_free(&ranks);
     if (without > 0)
         return false;
@@ -160,9 +161,9 @@ static bool choose_nccl(const struct comm_place *place, const struct address_hea
     if (shared >= 0) {
         /* Writes the reason why NCCL refuses ranks `other` and `rank`. */
         bool is_same = memcmp(headers[shared].uuid, headers[other].uuid, sizeof headers->uuid) == 0;
-        if (is_same)
-            text_format(reason, cap, "NCCL refuses two ranks on one GPU, and rank %d shares %s",
-                        shared, headers[shared].bus);
+        if (is_same || nccl_lib_is_rccl())
+            text_format(reason, cap, "%s refuses two ranks on one GPU, and rank %d shares %s",
+                        nccl_lib_name(), shared, headers[shared].bus);
         else
             text_format(
                 reason, cap,
@@ -170,7 +171,7 @@ static bool choose_nccl(const struct comm_place *place, const struct address_hea
                 "of %s; NCCL 2.30 and newer accept them with NCCL_MULTI_RANK_GPU_ENABLE=1",
                 other, shared, headers[shared].bus);
     } else
-        text_format(reason, cap, "all %d ranks have NCCL", place->ranks);
+        text_format(reason, cap, "all %d ranks have %s", place->ranks, nccl_lib_name());
     return shared < 0;
 }
 

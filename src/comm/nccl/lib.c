@@ -1,4 +1,4 @@
-/* nccl_lib — loads libnccl.so.2 and keeps it loaded. */
+/* nccl_lib — loads libnccl.so.2 or librccl.so.1 and keeps it loaded. */
 #include "comm/nccl/lib.h"
 
 #include <dlfcn.h>
@@ -33,8 +33,6 @@ static const struct library_symbol symbols[] = {
 };
 static const struct library_symbol memory_symbols[] = {
     ROW(ncclMemAlloc), ROW(ncclMemFree), ROW(ncclCommRegister), ROW(ncclCommDeregister)};
-static const char *const names[] = {"libnccl.so.2", NULL};
-
 /* Returns false and the reason if the library is older than NCCL_VERSION_LEAST. */
 static bool fits(const void *opened, char *why, size_t cap)
 {
@@ -49,23 +47,42 @@ static bool fits(const void *opened, char *why, size_t cap)
     return false;
 }
 
-static const struct library_spec spec = {
+#define SPEC_SYMBOLS .symbols = symbols, .symbols_n = sizeof symbols / sizeof *symbols, .fits = fits
+static const char *const nccl_names[] = {"libnccl.so.2", NULL};
+static const char *const rccl_names[] = {"librccl.so.1", NULL};
+static const struct library_spec nccl_spec = {
     .what = "NCCL",
-    .names = names,
+    .names = nccl_names,
     .packages = "libnccl2 (NVIDIA's repository) or nvidia-nccl-cu13 (PyPI; for drivers before 580 "
                 "nvidia-nccl-cu12)",
-    .symbols = symbols,
-    .symbols_n = sizeof symbols / sizeof *symbols,
-    .fits = fits};
+    SPEC_SYMBOLS};
+static const struct library_spec rccl_spec = {
+    .what = "RCCL", .names = rccl_names, .packages = "rccl of ROCm 6.0 or newer", SPEC_SYMBOLS};
 
-/* The loaded library. It stays loaded, because its threads may outlive every communicator. */
-static struct {
-    pthread_mutex_t mutex;
+/* A library of a vendor. If it is loaded it stays loaded, because its threads may outlive every
+ * communicator. */
+struct vendor {
+    const struct library_spec *spec;
+    const char *fault; /* for messages: where to look after a failed call of the GPU's runtime */
+    const void *runtime;
     struct library library;
     struct nccl_lib table;
-    int version;
+    int version; /* 0: not loaded */
     char about[LIBRARY_PATH_MAX + 32];
-} held = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+};
+static struct vendor of_nvidia = {.spec = &nccl_spec, .fault = "see dmesg for an Xid"},
+                     of_amd = {.spec = &rccl_spec, .fault = "see dmesg for errors of amdgpu"};
+static struct vendor *chosen = &of_nvidia;
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+
+void nccl_lib_choose(bool is_rccl, const void *runtime)
+{
+    chosen = is_rccl ? &of_amd : &of_nvidia;
+    chosen->runtime = runtime;
+}
+
+const char *nccl_lib_name(void) { return chosen->spec->what; }
+bool nccl_lib_is_rccl(void) { return chosen == &of_amd; }
 
 const char *nccl_lib_version_text(int version, char *out, size_t cap)
 {
@@ -103,7 +120,7 @@ static enum status check_environment(void)
 bool nccl_lib_shares_gpus(int version)
 {
     const char *enabled = get_variable("NCCL_MULTI_RANK_GPU_ENABLE=");
-    return version >= 23000 && enabled != NULL && strcmp(enabled, "1") == 0;
+    return chosen == &of_nvidia && version >= 23000 && enabled != NULL && strcmp(enabled, "1") == 0;
 }
 
 struct nccl_config nccl_lib_config(int version, int max_ctas)
@@ -142,14 +159,30 @@ int64_t nccl_lib_rounding(int version, int64_t granularity_bytes)
     return version >= 22803 && granularity_bytes > 0 ? granularity_bytes : ROUNDING_MOST;
 }
 
-static enum status open_held(void)
+/* Checks that a library has loaded the runtime of this process, because the runtime's streams and
+ * memory mean nothing to another one. */
+static enum status check_runtime(const struct vendor *v, const struct library *library)
+{
+    Dl_info ours, theirs;
+    const void *runtime = v->runtime ? dlsym(library->handle, "hipGetDevice") : NULL;
+    if (runtime == NULL || runtime == v->runtime || dladdr(v->runtime, &ours) == 0 ||
+        dladdr(runtime, &theirs) == 0)
+        return ST_OK;
+    return FAIL(ST_NO_DEVICE,
+                "%s from %s uses AMD's runtime from %s, and this program uses the one from %s; "
+                "name the lib folder of one version of ROCm in CONVOY_LIB_DIR",
+                v->spec->what, library->path, theirs.dli_fname, ours.dli_fname);
+}
+
+static enum status open_vendor(struct vendor *v)
 {
     char has[24];
     struct library library;
     struct nccl_lib table;
     int version = 0;
     TRY(check_environment());
-    TRY(library_open(&spec, &library, &table));
+    TRY(library_open(v->spec, &library, &table));
+    TRY(check_runtime(v, &library));
     (void)table.ncclGetVersion(&version);
     void *handle = library.handle;
     table.has_memory = true;
@@ -158,31 +191,32 @@ static enum status open_held(void)
         table.has_memory = table.has_memory && symbol != NULL;
         memcpy((char *)&table + memory_symbols[i].offset, &symbol, sizeof symbol);
     }
-    held.library = library;
-    held.table = table;
-    held.version = version;
-    text_format(held.about, sizeof held.about, "%s from %s",
+    v->library = library;
+    v->table = table;
+    v->version = version;
+    text_format(v->about, sizeof v->about, "%s from %s",
                 nccl_lib_version_text(version, has, sizeof has), library.path);
     return ST_OK;
 }
 
 enum status nccl_lib_open(const struct nccl_lib **out)
 {
-    pthread_mutex_lock(&held.mutex);
-    enum status st = held.version > 0 ? ST_OK : open_held();
-    pthread_mutex_unlock(&held.mutex);
+    pthread_mutex_lock(&mutex);
+    enum status st = chosen->version > 0 ? ST_OK : open_vendor(chosen);
+    pthread_mutex_unlock(&mutex);
     if (st == ST_OK)
-        *out = &held.table;
+        *out = &chosen->table;
     return st;
 }
 
-int nccl_lib_version(void) { return held.version; }
-const char *nccl_lib_about(void) { return held.about; }
+int nccl_lib_version(void) { return chosen->version; }
+const char *nccl_lib_about(void) { return chosen->about; }
 
 enum status nccl_lib_fail(const struct nccl_lib *nccl, struct nccl_comm *comm, int result,
                           const char *what)
 {
     const char *name = nccl->ncclGetErrorString(result), *last = nccl->ncclGetLastError(comm);
+    const char *library = nccl_lib_name();
     char more[256] = "";
     if (last && last[0])
         text_format(more, sizeof more, "; its last error: %s", last);
@@ -190,22 +224,21 @@ enum status nccl_lib_fail(const struct nccl_lib *nccl, struct nccl_comm *comm, i
     case NCCL_REMOTE_ERROR:
     case NCCL_SYSTEM_ERROR:
         return FAIL(ST_PEER,
-                    "NCCL failed in %s: %s (%d)%s; a rank was lost, or the network between them: "
+                    "%s failed in %s: %s (%d)%s; a rank was lost, or the network between them: "
                     "see the other ranks' logs, and NCCL_DEBUG=INFO",
-                    what, name, result, more);
+                    library, what, name, result, more);
     case NCCL_UNHANDLED_CUDA_ERROR:
-        return FAIL(ST_FAULT,
-                    "NCCL failed in %s: %s (%d)%s; see dmesg for an Xid, and NCCL_DEBUG=INFO", what,
-                    name, result, more);
+        return FAIL(ST_FAULT, "%s failed in %s: %s (%d)%s; %s, and NCCL_DEBUG=INFO", library, what,
+                    name, result, more, chosen->fault);
     case NCCL_INVALID_USAGE:
         return FAIL(ST_BAD_SETTING,
-                    "NCCL refuses %s: %s (%d)%s; two ranks on one GPU are refused, too: give each "
+                    "%s refuses %s: %s (%d)%s; two ranks on one GPU are refused, too: give each "
                     "a GPU of its own, or use BACKEND=ucx",
-                    what, name, result, more);
+                    library, what, name, result, more);
     default:
         return FAIL(ST_BUG,
-                    "NCCL failed in %s: %s (%d)%s; NCCL_DEBUG=INFO logs more; BACKEND=ucx does "
-                    "not use NCCL",
-                    what, name, result, more);
+                    "%s failed in %s: %s (%d)%s; NCCL_DEBUG=INFO logs more; BACKEND=ucx does "
+                    "not use it",
+                    library, what, name, result, more);
     }
 }

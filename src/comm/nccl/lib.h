@@ -1,5 +1,6 @@
-/* nccl_lib — NVIDIA's NCCL, loaded when it is first needed: its functions as a table of pointers,
- * their types, and its errors as messages. Must not know ranks or the calls of comm.
+/* nccl_lib — NVIDIA's NCCL, or AMD's RCCL with the same functions, loaded when it is first needed:
+ * its functions as a table of pointers, their types, and its errors as messages. Must not know
+ * ranks or the calls of comm.
  *
  * The types are declared here as in NCCL's binary interface, from 2.18 on; if nccl.h is installed,
  * tests/comm/test_nccl_header.c compares them. So a program that was built without NCCL's header
@@ -84,9 +85,18 @@ struct nccl_lib {
     int (*ncclCommDeregister)(struct nccl_comm *comm, void *handle);
 };
 
+/* nccl_lib_choose — chooses NCCL or RCCL for all functions below; at first NCCL. Call it before
+ * other threads use them. runtime: the address of hipGetDevice in this process's AMD runtime; NULL:
+ * RCCL may load any. */
+void nccl_lib_choose(bool is_rccl, const void *runtime);
+/* nccl_lib_name — returns "NCCL" or "RCCL", as chosen. */
+const char *nccl_lib_name(void);
+/* nccl_lib_is_rccl — returns true if RCCL is chosen. */
+bool nccl_lib_is_rccl(void);
 /* nccl_lib_open — returns the table, one for the process. Loads the library at the first call; any
  * thread. Errors:
- *   ST_NO_DEVICE    not installed, too old (the message names both versions), a symbol is missing
+ *   ST_NO_DEVICE    not installed, too old (the message names both versions), a symbol is missing,
+ *                   or RCCL has loaded another AMD runtime than this process
  *   ST_BAD_SETTING  NCCL_COMM_BLOCKING in the environment, which overrides the config */
 enum status nccl_lib_open(const struct nccl_lib **out);
 /* nccl_lib_version — returns the version of the loaded library, as 22809; 0: not loaded. */
@@ -95,9 +105,9 @@ int nccl_lib_version(void);
 const char *nccl_lib_about(void);
 
 /* nccl_lib_shares_gpus — returns true if NCCL of `version` accepts several ranks of a node on one
- * GPU: from 2.30 on with NCCL_MULTI_RANK_GPU_ENABLE=1 in the environment. MIG instances of a GPU
- * count as one GPU: before 2.30 NCCL compares PCI addresses, and 2.31.2 still sees the parent GPU
- * (NCCL's issue 1716). */
+ * GPU: from 2.30 on with NCCL_MULTI_RANK_GPU_ENABLE=1 in the environment. RCCL never does. MIG
+ * instances of a GPU count as one GPU: before 2.30 NCCL compares PCI addresses, and 2.31.2 still
+ * sees the parent GPU (NCCL's issue 1716). */
 bool nccl_lib_shares_gpus(int version);
 
 /* nccl_lib_config — returns the config of a communicator that does not block, in the layout of

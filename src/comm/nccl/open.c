@@ -16,7 +16,7 @@
 /* A rank's address. */
 struct peer_info {
     int32_t version;
-    int32_t has_id;
+    int16_t has_id, is_rccl;
     struct nccl_id id;
 };
 
@@ -30,12 +30,15 @@ enum status comm_nccl_open_begin(struct comm_ctx *ctx, void *address, int64_t *a
     state->root->first = state;
     ctx->state = state;
     if (!dev_is_discrete(ctx->config.dev))
-        return FAIL(ST_BAD_SETTING, "NCCL is for GPUs only; use DEVICE=cuda, or BACKEND=ucx");
+        return FAIL(ST_BAD_SETTING,
+                    "NCCL and RCCL are for GPUs only; use DEVICE=cuda or hip, or BACKEND=ucx");
     TRY(nccl_lib_open(&state->root->nccl));
     TRY(dev_make_current(ctx->config.dev));
     TRY(dev_stream_open_high(ctx->config.dev, &state->root->stream));
     TRY(dev_alloc(ctx->config.dev, COMM_NCCL_SCRATCH_BYTES, &state->root->scratch));
-    struct peer_info info = {.version = nccl_lib_version(), .has_id = ctx->config.place.rank == 0};
+    struct peer_info info = {.version = nccl_lib_version(),
+                             .has_id = ctx->config.place.rank == 0,
+                             .is_rccl = nccl_lib_is_rccl()};
     int result = info.has_id ? comm_nccl_lib(state)->ncclGetUniqueId(&info.id) : NCCL_SUCCESS;
     if (result != NCCL_SUCCESS)
         return nccl_lib_fail(comm_nccl_lib(state), NULL, result, "a new unique id");
@@ -53,17 +56,22 @@ static enum status check_peer_infos(const struct comm_ctx *ctx, const void *addr
     for (int rank = 0; rank < ctx->config.place.ranks; rank++) {
         if (bytes[rank] != (int64_t)sizeof other)
             return FAIL(ST_DISAGREE,
-                        "rank %d does not use NCCL: its address has %lld bytes; give all nodes "
+                        "rank %d does not use %s: its address has %lld bytes; give all nodes "
                         "the same BACKEND",
-                        rank, (long long)bytes[rank]);
+                        rank, nccl_lib_name(), (long long)bytes[rank]);
         memcpy(&other, (const char *)addresses + (size_t)rank * COMM_ADDRESS_MAX, sizeof other);
         if (rank == 0)
             first = other;
+        if (other.is_rccl != first.is_rccl)
+            return FAIL(ST_DISAGREE,
+                        "rank %d has GPUs of another vendor than rank 0, and NCCL and RCCL do not "
+                        "exchange data; use BACKEND=ucx or tcp",
+                        rank);
         if (other.version != first.version)
             return FAIL(
                 ST_DISAGREE,
-                "NCCL differs: %s on rank 0, %s on rank %d; install the same version on every node",
-                nccl_lib_version_text(first.version, a, sizeof a),
+                "%s differs: %s on rank 0, %s on rank %d; install the same version on every node",
+                nccl_lib_name(), nccl_lib_version_text(first.version, a, sizeof a),
                 nccl_lib_version_text(other.version, b, sizeof b), rank);
     }
     if (first.has_id != 1)
@@ -90,10 +98,11 @@ enum status comm_nccl_open_end(struct comm_ctx *ctx, const void *addresses, cons
     TRY(check_peer_infos(ctx, addresses, bytes, &id));
     TRY(init_comm(ctx, &id));
     ctx->about.stream = state->root->stream;
-    text_format(ctx->about.name, sizeof ctx->about.name, "nccl %s",
+    text_format(ctx->about.name, sizeof ctx->about.name, "%s %s",
+                nccl_lib_is_rccl() ? "rccl" : "nccl",
                 nccl_lib_version_text(nccl_lib_version(), text, sizeof text));
     if (ctx->config.place.rank == 0)
-        LOG_INFO("NCCL %s", nccl_lib_about());
+        LOG_INFO("%s %s", nccl_lib_name(), nccl_lib_about());
     return ST_OK;
 }
 

@@ -26,6 +26,9 @@ enum dev_gpu dev_cuda_chosen(void);
 /* dev_hip_built — returns the chips of AMD that this program has code for, "gfx90a gfx942"; NULL:
  * built without HIP. */
 const char *dev_hip_built(void);
+/* dev_hip_function — returns the address of hipGetDevice in the loaded runtime of AMD; NULL: none
+ * is loaded. */
+const void *dev_hip_function(void);
 
 /* dev_cuda_count — counts the GPUs that this process may use, ≥ 1. ST_NO_DEVICE: there is none; the
  * message names the missing part and its package. ST_FAULT: a GPU answers with an error. Starts the

@@ -10,6 +10,7 @@
 
 #ifndef CONVOY_HIP
 const char *dev_hip_built(void) { return NULL; }
+const void *dev_hip_function(void) { return NULL; }
 
 enum status dev_hip_open(const struct gpu_runtime **out)
 {
@@ -304,6 +305,13 @@ static struct gpu_runtime table = {.vendor = "HIP",
                                    .describe = describe,
                                    .version = text_version,
                                    OP_LIST(LAUNCH_ROW)};
+
+const void *dev_hip_function(void)
+{
+    const void *function;
+    memcpy(&function, &hip.hipGetDevice, sizeof function);
+    return function;
+}
 
 enum status dev_hip_open(const struct gpu_runtime **out)
 {

@@ -86,7 +86,7 @@ static void add_libraries(struct check_facts *facts, const struct conf *conf, bo
     add_library(facts, "CUDA", dev_cuda_built() ? dev_cuda_built() : "", false);
     if (is_gpu && nccl_lib_open(&nccl) == ST_OK)
         nccl_lib_version_text(nccl_lib_version(), text, sizeof text);
-    add_library(facts, "NCCL", text, false);
+    add_library(facts, nccl_lib_name(), text, false);
     text_copy(about, sizeof about, "");
     if (is_gpu && dev_cuda_blas(about, sizeof about) == ST_OK)
         about[strcspn(about, " ")] = 0; /* "13.0.2 from /usr/…" */

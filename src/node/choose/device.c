@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/thread_pool.h"
+#include "comm/nccl/lib.h"
 #include "dev/cuda/cuda.h"
 #include "dev/nvidia/library.h"
 #include "dev/nvidia/driver.h"
@@ -50,6 +51,14 @@ static char note[BOARD_NOTE_MAX];
 
 const char *device_note(void) { return note; }
 
+/* choose_vendor — chooses the runtime of a vendor, and its library of collectives. */
+static enum status choose_vendor(enum dev_gpu vendor)
+{
+    TRY(dev_cuda_choose(vendor));
+    nccl_lib_choose(vendor == DEV_GPU_HIP, dev_hip_function());
+    return ST_OK;
+}
+
 static bool has_amd_driver(void) { return access("/dev/kfd", F_OK) == 0; }
 
 /* choose_gpu — chooses the vendor that DEVICE requests, and counts its GPUs. auto: AMD's only if
@@ -57,14 +66,14 @@ static bool has_amd_driver(void) { return access("/dev/kfd", F_OK) == 0; }
 static enum status choose_gpu(const struct conf *conf, int *count_out)
 {
     const int64_t asked = conf_i64(conf, CONF_DEVICE);
-    enum status st = asked == CONF_DEVICE_HIP ? ST_OK : dev_cuda_choose(DEV_GPU_CUDA);
+    enum status st = asked == CONF_DEVICE_HIP ? ST_OK : choose_vendor(DEV_GPU_CUDA);
     if (st == ST_OK && asked != CONF_DEVICE_HIP)
         st = dev_cuda_count(count_out);
     if (asked == CONF_DEVICE_CUDA ||
         (asked == CONF_DEVICE_AUTO &&
          (st == ST_OK || dev_hip_built() == NULL || nvidia_driver_is_here())))
         return st;
-    TRY(dev_cuda_choose(DEV_GPU_HIP));
+    TRY(choose_vendor(DEV_GPU_HIP));
     return dev_cuda_count(count_out);
 }
 
@@ -114,12 +123,6 @@ static enum status check_hip(const struct conf *conf)
                     "ATTENTION=auto",
                     conf_source(conf, CONF_ATTENTION), conf_text(conf, CONF_DEVICE),
                     conf_source(conf, CONF_DEVICE));
-    if (conf_i64(conf, CONF_BACKEND) == CONF_BACKEND_NCCL)
-        return FAIL(ST_BAD_SETTING,
-                    "BACKEND=nccl (%s) needs NVIDIA GPUs, and DEVICE=%s (%s) uses AMD's; use "
-                    "BACKEND=auto, which exchanges through host memory",
-                    conf_source(conf, CONF_BACKEND), conf_text(conf, CONF_DEVICE),
-                    conf_source(conf, CONF_DEVICE));
     return ST_OK;
 }
 
@@ -148,7 +151,7 @@ static enum status open_gpu(const struct conf *conf, int worker_i, struct dev **
                     "ATTENTION=auto, or PRECISION=bf16",
                     conf_source(conf, CONF_ATTENTION), conf_text(conf, CONF_PRECISION),
                     conf_source(conf, CONF_PRECISION));
-    TRY(dev_cuda_choose(is_hip(conf) ? DEV_GPU_HIP : DEV_GPU_CUDA));
+    TRY(choose_vendor(is_hip(conf) ? DEV_GPU_HIP : DEV_GPU_CUDA));
     TRY(dev_cuda_open(worker_i, precision == CONF_PRECISION_TF32, out));
     dev_cuda_attention(*out, attention, conf_i64(conf, CONF_DETERMINISTIC) == 0);
     return ST_OK;
@@ -202,8 +205,7 @@ enum comm_kind device_comm(const struct conf *conf, const struct dev *dev, int r
         return COMM_KIND_SELF;
     if (backend == CONF_BACKEND_NCCL)
         return COMM_KIND_NCCL;
-    return backend == CONF_BACKEND_AUTO && dev_is_discrete(dev) && !is_hip(conf) ? COMM_KIND_AUTO
-                                                                                 : COMM_KIND_HOST;
+    return backend == CONF_BACKEND_AUTO && dev_is_discrete(dev) ? COMM_KIND_AUTO : COMM_KIND_HOST;
 }
 
 enum comm_net device_net(const struct conf *conf)
@@ -221,7 +223,7 @@ enum comm_net device_net(const struct conf *conf)
 bool device_may_use_nccl(const struct conf *conf)
 {
     int64_t backend = conf_i64(conf, CONF_BACKEND);
-    return !is_hip(conf) && (backend == CONF_BACKEND_AUTO || backend == CONF_BACKEND_NCCL);
+    return backend == CONF_BACKEND_AUTO || backend == CONF_BACKEND_NCCL;
 }
 
 /* ---- for the supervisor ---- */

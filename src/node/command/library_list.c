@@ -90,7 +90,8 @@ void library_list_write(bool is_gpu, struct text *out)
         char about[LIBRARY_PATH_MAX + 32];
         const struct nccl_lib *nccl;
         library_dir(launcher_find(environ, "CONVOY_LIB_DIR"));
-        text_add(out, "NVIDIA libraries, opened if needed:\n");
+        text_add(out, "NVIDIA libraries%s, opened if needed:\n",
+                 dev_hip_built() != NULL ? " and RCCL" : "");
         add_driver(out);
         enum status st = dev_cuda_blas(about, sizeof(about));
         add_opened(out, "cublaslt", st, about);
@@ -98,5 +99,10 @@ void library_list_write(bool is_gpu, struct text *out)
         add_opened(out, "cudnn", st, about);
         st = nccl_lib_open(&nccl);
         add_opened(out, "nccl", st, nccl_lib_about());
+        if (dev_hip_built() != NULL) {
+            nccl_lib_choose(true, NULL);
+            st = nccl_lib_open(&nccl);
+            add_opened(out, "rccl", st, nccl_lib_about());
+        }
     }
 }

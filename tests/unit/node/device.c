@@ -40,6 +40,7 @@ TEST(transports)
         {"DEVICE=auto", "BACKEND=nccl", "N_GPU_EACH_NODE=1", COMM_KIND_SELF},
         {"DEVICE=auto", "BACKEND=nccl", "N_GPU_EACH_NODE=2", COMM_KIND_NCCL},
         {"DEVICE=auto", "BACKEND=auto", "N_GPU_EACH_NODE=2", COMM_KIND_HOST}, /* on a CPU */
+        {"DEVICE=hip", "BACKEND=nccl", "N_GPU_EACH_NODE=2", COMM_KIND_NCCL},  /* RCCL */
         {"DEVICE=auto", "BACKEND=ucc", "N_GPU_EACH_NODE=2", COMM_KIND_HOST}};
     struct dev *dev = NULL;
     assert_int_equal(dev_cpu_open(1, 0, &dev), ST_OK);

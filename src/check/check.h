@@ -39,6 +39,7 @@ struct check_config {
     int gpus_expected;     /* GPUs expected on a node; -1: not set */
     int gpus_allotted;     /* GPUs of a node that Slurm allotted; 0: not set */
     int gpus_used;         /* GPUs used on a node: its workers that have a GPU */
+    bool is_amd;           /* DEVICE=hip: the GPUs are AMD's, also on a node with NVIDIA's */
     /* for tests: one bit of this rank's sums is wrong; milliseconds by which its wall clock is
      * wrong */
     bool flips_sums;

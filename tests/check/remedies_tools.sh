@@ -15,7 +15,7 @@ trap 'cd /; umount "$dir/root/shm" 2>/dev/null; rm -rf --one-file-system "$dir"'
 cd "$dir" || exit 1
 export TREE=$dir/root
 mkdir bin
-for tool in cpupower dcgmi dmesg docker ethtool ip ipmitool kubectl mlxlink modprobe nvidia-smi perfquery reboot scontrol swapoff sysctl systemctl; do
+for tool in amd-smi cpupower dcgmi dmesg docker ethtool ip ipmitool kubectl mlxlink modprobe nvidia-smi perfquery reboot scontrol swapoff sysctl systemctl; do
     ln -s "$top/tests/check/remedy_tool.sh" "bin/$tool"
 done
 for tool in basename cat grep head ls mkdir mount ps sed sh tail taskset; do ln -s "$(command -v $tool)" "bin/$tool"; done

@@ -11,6 +11,7 @@ case $tool in
         # nvidia-smi(1): -i ID or bus; -r/--gpu-reset; -pm 0|1; -pl watts; -e 0|1; -q -d list
         takes "-i $gpu (--gpu-reset|-pm [01]|-pl [0-9]+|-e [01])|(-i $gpu )?-q -d $kinds(,$kinds)*" || exit 64
         [[ $all =~ ^-i\ ([0-9]+)\ -pm\ 1$ ]] && sed -i 's/^persistence 0$/persistence 1/' "$TREE/nvml.txt" ;;
+    amd-smi) takes "reset -g $gpu --gpureset|set -g $gpu --power-cap [0-9]+" || exit 64 ;; # -g: ID, bus or UUID
     dmesg) takes '' || exit 64; echo 'NVRM: Xid (PCI:0000:5d:00): 79' ;;
     dcgmi) takes 'diag -r [1-4]' || exit 64 ;;
     kubectl) takes "cordon $host|get pod $host -o jsonpath=\{\.spec\.nodeName\}" || exit 64; [[ $all != get* ]] || echo gpu-17 ;;

@@ -133,8 +133,8 @@ static bool judge_allotted(struct check_static *s)
     check_static_drain(s, remedy, sizeof remedy, "fewer GPUs than Slurm has allotted");
     check_static_add(s,
                      check_static_found(s, CHECK_POINT_GRES, "slurm gres", verdict,
-                                        "Slurm has allotted %d GPUs of this node, NVML reports %d",
-                                        allotted, seen),
+                                        "Slurm has allotted %d GPUs of this node, %s reports %d",
+                                        allotted, s->is_amd ? "KFD" : "NVML", seen),
                      "", verdict == CHECK_VERDICT_PASS ? "" : remedy);
     return true;
 }

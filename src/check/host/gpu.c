@@ -11,12 +11,13 @@
 
 #define WHY_BYTES 256
 #define REMEDY_BYTES 192
+#define K8S_GPUS(vendor, n) "resources: {limits: {" vendor ".com/gpu: " n "}}"
 #define PERF_STATE_BUSY 2 /* P0 to P2: the GPU's links run at full speed */
 
 /* ---- number ---- */
 
-/* Numbers of GPUs in each source. A container sees the whole PCI bus, but only its own GPUs in the
- * other sources. */
+/* Numbers of GPUs in each source; for AMD's, KFD stands for NVML, and `files` is 0. A container
+ * sees the whole PCI bus, but only its own GPUs in the other sources. */
 struct seen {
     int driver, files, nvml, lost, withheld;
     char missing[64]; /* address or number of the first GPU that NVML lacks */
@@ -35,11 +36,16 @@ static void look_for(struct check_static *s, struct seen *seen)
     struct check_file_names *found = memory_new(1, sizeof *found);
     int64_t number;
     check_file_list_with(s->root, "nvidia", found, "/dev");
-    for (int i = 0; i < found->n; i++)
+    for (int i = 0; i < found->n && !s->is_amd; i++)
         seen->files +=
             text_parse_i64(found->name[i] + strlen("nvidia"), 0, 4095, &number) == TEXT_OK;
-    check_file_list(s->root, found, "/proc/driver/nvidia/gpus");
-    seen->driver = found->n;
+    if (s->is_amd)
+        check_gpu_amd_list(s->root, found);
+    else
+        check_file_list(s->root, found, "/proc/driver/nvidia/gpus");
+    for (int i = 0; i < found->n; i++)
+        seen->driver +=
+            !s->is_amd || check_file_is(s->root, "/sys/bus/pci/devices/%s/drm", found->name[i]);
     for (int i = 0; i < s->gpus.gpus_n; i++) {
         const struct nvml_health_gpu *gpu = &s->gpus.gpu[i];
         bool is_withheld = gpu->withheld == 1, is_lost = gpu->error[0] && !is_withheld;
@@ -75,16 +81,24 @@ static int count_expected_gpus(const struct check_static *s, const struct seen *
     return max_of(max_of(driver, seen->files) - seen->withheld, reported);
 }
 
+static const char *docker_flags(const struct check_static *s)
+{
+    return s->is_amd ? "docker run --device /dev/kfd --device /dev/dri" : "docker run --gpus all";
+}
+
 static void too_few(struct check_static *s, const struct seen *seen, int want)
 {
     char remedy[REMEDY_BYTES];
-    char drain[REMEDY_BYTES];
+    char drain[REMEDY_BYTES], files[40] = "";
+    if (!s->is_amd)
+        text_format(files, sizeof files, ", /dev/nvidia* are %d", seen->files);
     bool is_withheld =
         s->container != CHECK_CONTAINER_NONE && s->gpus_pci > seen->nvml && seen->missing[0] == 0;
     if (is_withheld)
         text_copy(remedy, REMEDY_BYTES,
-                  check_static_flag(s, "", "docker run --gpus all",
-                                    "resources: {limits: {nvidia.com/gpu: <all of the node>}}"));
+                  check_static_flag(s, "", docker_flags(s),
+                                    s->is_amd ? K8S_GPUS("amd", "<all of the node>")
+                                              : K8S_GPUS("nvidia", "<all of the node>")));
     else
         text_format(remedy, REMEDY_BYTES, "systemctl reboot # if it stays: %s",
                     check_static_drain(s, drain, sizeof drain, "a GPU is missing"));
@@ -92,9 +106,8 @@ static void too_few(struct check_static *s, const struct seen *seen, int want)
         s,
         check_static_found(
             s, CHECK_POINT_GPUS, "gpus", CHECK_VERDICT_FAIL,
-            "%d of %d GPUs: NVML reports %d, the driver has %d, /dev/nvidia* are %d, the PCI bus "
-            "has %d%s%s",
-            seen->nvml, want, seen->nvml, seen->driver, seen->files, s->gpus_pci,
+            "%d of %d GPUs: %s reports %d, the driver has %d%s, the PCI bus has %d%s%s", seen->nvml,
+            want, s->is_amd ? "KFD" : "NVML", seen->nvml, seen->driver, files, s->gpus_pci,
             seen->missing[0] ? "; missing: " : "", seen->missing),
         "", remedy);
 }
@@ -103,16 +116,19 @@ static void too_few(struct check_static *s, const struct seen *seen, int want)
 
 static void no_driver(struct check_static *s)
 {
-    bool is_loaded = check_file_is(s->root, "/sys/module/nvidia");
+    const char *module = s->is_amd ? "amdgpu" : "nvidia";
+    char load[32];
+    bool is_loaded = check_file_is(s->root, "/sys/module/%s", module);
     bool is_needed = s->config->gpus_expected > 0 ||
                      (is_loaded && s->gpus_pci > 0 && s->container == CHECK_CONTAINER_NONE);
+    text_format(load, sizeof load, "modprobe %s", module);
     const char *remedy =
-        check_static_flag(s, is_loaded ? "systemctl reboot" : "modprobe nvidia",
-                          "docker run --gpus all", "resources: {limits: {nvidia.com/gpu: 1}}");
+        check_static_flag(s, is_loaded ? "systemctl reboot" : load, docker_flags(s),
+                          s->is_amd ? K8S_GPUS("amd", "1") : K8S_GPUS("nvidia", "1"));
     if (s->gpus_pci == 0 && !is_needed)
         check_static_add(s,
                          check_static_found(s, CHECK_POINT_GPUS, "gpus", CHECK_VERDICT_SKIPPED,
-                                            "no NVIDIA GPU on the PCI bus"),
+                                            "no NVIDIA GPU and no AMD accelerator on the PCI bus"),
                          "", "");
     else
         check_static_add(s,
@@ -159,7 +175,8 @@ static void count_gpus(struct check_static *s)
             check_static_measured(
                 s,
                 check_static_found(s, CHECK_POINT_GPUS, "gpus", CHECK_VERDICT_MEASURED,
-                                   "driver and device files agree; GPUS_EXPECTED is not set"),
+                                   "driver and %s agree; GPUS_EXPECTED is not set",
+                                   s->is_amd ? "KFD" : "device files"),
                 seen.nvml, "", "",
                 check_static_drain(s, drain, sizeof drain, "fewer GPUs than peers"));
     }
@@ -189,7 +206,7 @@ static void find_ecc(const struct check_static *s, int i, struct finding *f)
         text_format(f->why, WHY_BYTES,
                     "%lld uncorrected memory errors since the driver was loaded (%lld corrected)",
                     (long long)gpu->ecc_uncorrected, (long long)gpu->ecc_corrected);
-        text_format(f->remedy, REMEDY_BYTES, "nvidia-smi -i %d --gpu-reset", i);
+        check_static_reset(s, i, f->remedy, REMEDY_BYTES);
     } else if (gpu->ecc_default == 1 && gpu->ecc_enabled == 0) {
         f->verdict = CHECK_VERDICT_WARN;
         text_format(f->why, WHY_BYTES, "ECC is off, but on by default: errors stay undetected");
@@ -215,7 +232,7 @@ static void find_rows(const struct check_static *s, int i, struct finding *f)
         text_format(f->why, WHY_BYTES,
                     "a row of memory waits to be replaced: %lld uncorrected, %lld corrected so far",
                     (long long)gpu->remapped_uncorrected, (long long)gpu->remapped_corrected);
-        text_format(f->remedy, REMEDY_BYTES, "nvidia-smi -i %d --gpu-reset", i);
+        check_static_reset(s, i, f->remedy, REMEDY_BYTES);
     } else if (gpu->remap_failed < 0) {
         f->verdict = CHECK_VERDICT_SKIPPED;
     }
@@ -246,10 +263,11 @@ static void find_pcie(const struct check_static *s, int i, struct finding *f)
 
 static const char *throttle_reason(int64_t bits)
 {
-    return bits & NVML_THROTTLE_HW_THERMAL    ? "hardware slowdown: too hot"
-           : bits & NVML_THROTTLE_POWER_BRAKE ? "power brake: the power supply requests less power"
-           : bits & NVML_THROTTLE_HW_SLOWDOWN ? "hardware slowdown"
-                                              : "software slowdown: too hot";
+    return bits & NVML_THROTTLE_HW_THERMAL ? "clocks are held down: hardware slowdown: too hot"
+           : bits & NVML_THROTTLE_POWER_BRAKE
+               ? "clocks are held down: power brake: the power supply requests less power"
+           : bits & NVML_THROTTLE_HW_SLOWDOWN ? "clocks are held down: hardware slowdown"
+                                              : "clocks are held down: software slowdown: too hot";
 }
 
 static void find_throttle(const struct check_static *s, int i, struct finding *f)
@@ -262,9 +280,10 @@ static void find_throttle(const struct check_static *s, int i, struct finding *f
     if (gpu->throttle < 0 || (gpu->throttle & (hard | NVML_THROTTLE_SW_THERMAL)) == 0)
         return;
     f->verdict = gpu->throttle & hard ? judge_serious_problem(s, gpu) : CHECK_VERDICT_WARN;
-    text_format(f->why, WHY_BYTES, "clocks are held down: %s (reasons 0x%llx, %lld degrees)",
-                throttle_reason(gpu->throttle), (unsigned long long)gpu->throttle,
-                (long long)gpu->temperature);
+    text_format(f->why, WHY_BYTES, "%s (reasons 0x%llx, %lld degrees)",
+                s->is_amd ? "a sensor is at its critical temperature"
+                          : throttle_reason(gpu->throttle),
+                (unsigned long long)gpu->throttle, (long long)gpu->temperature);
     text_copy(f->remedy, REMEDY_BYTES,
               gpu->throttle & NVML_THROTTLE_POWER_BRAKE
                   ? "ipmitool sdr type \"Power Supply\" # replace the failed one"
@@ -334,8 +353,12 @@ static void add_power(struct check_static *s)
     if (least < 0)
         return;
     text_format(subject, sizeof subject, "GPU %d, %s", at, s->gpus.gpu[at].bus);
-    text_format(remedy, sizeof remedy, "nvidia-smi -i %d -pl %lld", at,
-                (long long)s->gpus.gpu[at].power_default_mw / 1000);
+    if (s->is_amd)
+        text_format(remedy, sizeof remedy, "amd-smi set -g %s --power-cap %lld",
+                    s->gpus.gpu[at].bus, (long long)s->gpus.gpu[at].power_default_mw / 1000);
+    else
+        text_format(remedy, sizeof remedy, "nvidia-smi -i %d -pl %lld", at,
+                    (long long)s->gpus.gpu[at].power_default_mw / 1000);
     check_static_measured(
         s,
         check_static_found(s, CHECK_POINT_GPUS, "gpu power limit", CHECK_VERDICT_MEASURED,
@@ -353,10 +376,16 @@ void check_gpu_rows(struct check_static *s)
         {"gpu throttle", "clocks are not held down", find_throttle},
         {"gpu persistence", "on, or not needed", find_persistence},
     };
+    static const struct concern amd[] = {
+        {"gpu ecc", "no uncorrected memory error", find_ecc},
+        {"gpu throttle", "no sensor is at its critical temperature", find_throttle},
+    };
+    const struct concern *list = s->is_amd ? amd : concerns;
+    const size_t list_n = s->is_amd ? sizeof amd / sizeof *amd : sizeof concerns / sizeof *concerns;
     count_gpus(s);
     int used = s->config->gpus_used, workers = s->config->place.locals;
     int gpus = check_static_gpus(s);
-    /* Without a GPU of NVIDIA the workers use others, which are not counted here. */
+    /* Workers may use GPUs that are not counted here, such as an emulation's. */
     bool is_unlike = used > 0 && gpus > 0 && used != gpus && !check_static_has_mig(s);
     enum check_verdict verdict = is_unlike ? CHECK_VERDICT_WARN : CHECK_VERDICT_PASS;
     char remedy[REMEDY_BYTES] = "";
@@ -367,7 +396,7 @@ void check_gpu_rows(struct check_static *s)
                                         "%d workers, %d of them with a GPU; the node has %d GPUs",
                                         workers, used, gpus),
                      "", remedy);
-    for (size_t i = 0; s->gpus.gpus_n > 0 && i < sizeof concerns / sizeof *concerns; i++)
-        add_concern(s, &concerns[i]);
+    for (size_t i = 0; s->gpus.gpus_n > 0 && i < list_n; i++)
+        add_concern(s, &list[i]);
     add_power(s);
 }

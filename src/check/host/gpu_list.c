@@ -70,25 +70,29 @@ static void text_line(void *arg, char *line)
 /* ---- the library ---- */
 
 static enum status read_library(void *arg) { return nvml_health_read(arg); }
+static enum status read_kernel(void *arg) { return check_gpu_amd_read("", arg); }
 
-enum status check_gpu_list_read(const char *root, int64_t limit_ms, struct nvml_health *out)
+enum status check_gpu_list_read(const char *root, bool is_amd, int64_t limit_ms,
+                                struct nvml_health *out)
 {
     bool is_late;
+    *out = (struct nvml_health){0};
+    if (root[0] && is_amd)
+        return check_gpu_amd_read(root, out);
     if (root[0]) {
         struct list_text t = {.out = out, .every = nvml_health_unknown()};
         t.gpu = &t.every;
-        *out = (struct nvml_health){0};
         if (!check_file_lines(root, "/nvml.txt", TEXT_BYTES, text_line, &t))
             return FAIL(ST_NO_DEVICE, "%s has no nvml.txt, which stands for NVML there", root);
         if (t.refused[0])
             return FAIL(ST_NO_DEVICE, "NVML does not start: %s", t.refused);
         return t.hangs ? FAIL(ST_PEER, "NVML does not answer") : ST_OK;
     }
-    *out = (struct nvml_health){0};
-    const enum status st =
-        limited_run(read_library, out, sizeof *out, limit_ms, "reads the GPUs' health", &is_late);
+    const enum status st = limited_run(is_amd ? read_kernel : read_library, out, sizeof *out,
+                                       limit_ms, "reads the GPUs' health", &is_late);
     if (!is_late)
         return st;
     status_clear();
-    return FAIL(ST_PEER, "NVML has not answered for %lld ms", (long long)limit_ms);
+    return FAIL(ST_PEER, "%s has not answered for %lld ms", is_amd ? "amdgpu" : "NVML",
+                (long long)limit_ms);
 }

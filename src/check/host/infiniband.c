@@ -269,7 +269,7 @@ static void add_peer_memory(struct check_static *s, const struct ports *ports)
     bool has_module = check_file_is(s->root, "/sys/module/nvidia_peermem") ||
                       check_file_is(s->root, "/sys/module/nv_peer_mem");
     bool has_dma_buf = strstr(version, "Open Kernel Module") != NULL;
-    if (s->gpus.gpus_n == 0 || !has_mellanox(ports))
+    if (s->gpus.gpus_n == 0 || s->is_amd || !has_mellanox(ports))
         return;
     check_static_add(
         s,

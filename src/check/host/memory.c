@@ -123,7 +123,7 @@ static void add_shm(struct check_static *s, const char *meminfo)
     if (shm.bytes < 0)
         shm.bytes = memory_row(meminfo, "MemTotal") / 2;
     int64_t rest = shm.is_mounted ? shm_free(s, shm.bytes) : 0;
-    bool is_used = s->gpus.gpus_n > 1; /* used by NCCL between the GPUs of a node */
+    bool is_used = s->gpus.gpus_n > 1 && !s->is_amd; /* used by NCCL between the GPUs of a node */
     enum check_verdict verdict = !is_used || rest >= SHM_BYTES_GOOD            ? CHECK_VERDICT_PASS
                                  : rest <= SHM_BYTES_MIN && s->gpus.gpus_n > 3 ? CHECK_VERDICT_FAIL
                                                                                : CHECK_VERDICT_WARN;

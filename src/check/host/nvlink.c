@@ -1,5 +1,5 @@
-/* check_nvlink — the NVLink connections of a node's GPUs, compared with one another, and the fabric
- * manager if there are NVSwitches. */
+/* check_nvlink — the NVLink or XGMI connections of a node's GPUs, compared with one another, and
+ * the fabric manager if there are NVSwitches. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,20 +23,27 @@ static int64_t links_of(const char *name)
     } boards[] = {{"NVIDIA A100-SXM", 12},
                   {"NVIDIA H100 80GB HBM3", 18},
                   {"NVIDIA H200", 18},
-                  {"NVIDIA B200", 18}};
+                  {"NVIDIA B200", 18},
+                  {"AMD Instinct MI300X", 7}};
     for (size_t i = 0; i < sizeof boards / sizeof *boards; i++)
         if (text_starts(name, boards[i].prefix) && !strstr(name, "NVL"))
             return boards[i].links;
     return 0;
 }
 
+static const char *link_kind(const struct check_static *s) { return s->is_amd ? "XGMI" : "NVLink"; }
+
+#define LINK_ROW(s) ((s)->is_amd ? "xgmi" : "nvlink")
+
 static void bad_link(struct check_static *s, int i, enum check_verdict verdict, const char *why)
 {
-    char subject[64], remedy[REMEDY_BYTES], drain[REMEDY_BYTES];
+    char subject[64], remedy[REMEDY_BYTES], drain[REMEDY_BYTES], reset[64];
     text_format(subject, sizeof subject, "GPU %d, %s", i, s->gpus.gpu[i].bus);
-    text_format(remedy, sizeof remedy, "nvidia-smi -i %d --gpu-reset # if it stays: %s", i,
-                check_static_drain(s, drain, sizeof drain, "NVLink"));
-    check_static_add(s, check_static_found(s, CHECK_POINT_TOPOLOGY, "nvlink", verdict, "%s", why),
+    text_format(remedy, sizeof remedy, "%s # if it stays: %s",
+                check_static_reset(s, i, reset, sizeof reset),
+                check_static_drain(s, drain, sizeof drain, link_kind(s)));
+    check_static_add(s,
+                     check_static_found(s, CHECK_POINT_TOPOLOGY, LINK_ROW(s), verdict, "%s", why),
                      subject, remedy);
 }
 
@@ -62,16 +69,17 @@ static bool judge_links(struct check_static *s, int i, int64_t most)
     if (gpu->error[0])
         return false;
     if (verdict != CHECK_VERDICT_PASS) {
-        text_format(why, sizeof why, "%lld of %lld NVLink connections are up%s",
-                    (long long)gpu->nvlinks_active, (long long)want,
+        text_format(why, sizeof why, "%lld of %lld %s connections are up%s",
+                    (long long)gpu->nvlinks_active, (long long)want, link_kind(s),
                     most > gpu->nvlinks_active ? "; another GPU of this node has more" : "");
         bad_link(s, i, verdict, why);
         return true;
     }
     if (gpu->nvlink_errors <= NVLINK_ERRORS_MAX)
         return false;
-    text_format(why, sizeof why, "%lld errors on its %lld NVLink connections (limit %d)",
-                (long long)gpu->nvlink_errors, (long long)gpu->nvlinks_active, NVLINK_ERRORS_MAX);
+    text_format(why, sizeof why, "%lld errors on its %lld %s connections (limit %d)",
+                (long long)gpu->nvlink_errors, (long long)gpu->nvlinks_active, link_kind(s),
+                NVLINK_ERRORS_MAX);
     bad_link(s, i, CHECK_VERDICT_WARN, why);
     return true;
 }
@@ -165,10 +173,10 @@ void check_nvlink_rows(struct check_static *s)
     if (!is_bad)
         check_static_add(
             s,
-            check_static_found(s, CHECK_POINT_TOPOLOGY, "nvlink",
+            check_static_found(s, CHECK_POINT_TOPOLOGY, LINK_ROW(s),
                                most ? CHECK_VERDICT_PASS : CHECK_VERDICT_SKIPPED,
-                               "%lld NVLink connections are up, at most, on each of %d GPUs",
-                               (long long)most, s->gpus.gpus_n),
+                               "%lld %s connections are up, at most, on each of %d GPUs",
+                               (long long)most, link_kind(s), s->gpus.gpus_n),
             "", "");
     add_fabric(s);
 }

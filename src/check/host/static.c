@@ -61,6 +61,15 @@ bool check_static_has_mig(const struct check_static *s)
     return has;
 }
 
+const char *check_static_reset(const struct check_static *s, int i, char *out, size_t cap)
+{
+    if (s->is_amd)
+        text_format(out, cap, "amd-smi reset -g %s --gpureset", s->gpus.gpu[i].bus);
+    else
+        text_format(out, cap, "nvidia-smi -i %d --gpu-reset", i);
+    return out;
+}
+
 const char *check_static_drain(const struct check_static *s, char *out, size_t cap,
                                const char *reason)
 {
@@ -111,14 +120,9 @@ static void capability_line(void *arg, char *line)
     s->is_locked_free = bits >> CAP_IPC_LOCK_BIT & 1;
 }
 
-static void run_checks(struct check_static *s)
+/* Counts the GPUs on the PCI bus: AMD's if DEVICE is hip or there are no others. */
+static void count_gpus_pci(struct check_static *s)
 {
-    static void (*const checks[])(struct check_static *) = {
-        check_gpu_rows,       check_nvlink_rows,   check_xid_rows,         check_infiniband_rows,
-        check_interface_rows, check_cpu_rows,      check_host_memory_rows, check_ulimit_rows,
-        check_space_rows,     check_container_rows};
-    check_file_lines(s->root, "/proc/self/status", 1 << 16, capability_line, s);
-    /* Count NVIDIA's GPUs on the PCI bus. */
     struct check_file_names *found = memory_new(1, sizeof *found);
     char vendor[16], class[16];
     check_file_list(s->root, found, "/sys/bus/pci/devices");
@@ -130,12 +134,25 @@ static void run_checks(struct check_static *s)
         /* VGA and 3D controllers; the audio device of a graphics card is another function of it */
         s->gpus_pci += strcmp(vendor, "0x10de") == 0 && text_starts(class, "0x030");
     }
+    check_gpu_amd_list(s->root, found);
+    s->is_amd = found->n > 0 && (s->gpus_pci == 0 || s->config->is_amd);
+    s->gpus_pci = s->is_amd ? found->n : s->gpus_pci;
     free(found);
+}
+
+static void run_checks(struct check_static *s)
+{
+    static void (*const checks[])(struct check_static *) = {
+        check_gpu_rows,       check_nvlink_rows,   check_xid_rows,         check_infiniband_rows,
+        check_interface_rows, check_cpu_rows,      check_host_memory_rows, check_ulimit_rows,
+        check_space_rows,     check_container_rows};
+    check_file_lines(s->root, "/proc/self/status", 1 << 16, capability_line, s);
+    count_gpus_pci(s);
     struct check_file_names *devices = memory_new(1, sizeof *devices);
     check_file_list(s->root, devices, "/sys/class/infiniband");
     s->has_rdma = devices->n > 0;
     free(devices);
-    enum status st = check_gpu_list_read(s->root, s->limit_ms, &s->gpus);
+    enum status st = check_gpu_list_read(s->root, s->is_amd, s->limit_ms, &s->gpus);
     s->has_nvml = st == ST_OK;
     s->is_nvml_stuck = st == ST_PEER;
     for (int i = 0; i < s->gpus.gpus_n; i++)

@@ -26,19 +26,20 @@ struct check_static {
     enum check_container container;
     bool is_slurm; /* this process belongs to a Slurm job */
     bool has_rdma; /* the node has InfiniBand or RoCE devices */
-    bool has_nvml; /* NVML has filled gpus */
+    bool is_amd;   /* the GPUs are AMD's: KFD and amdgpu stand for NVML and NVIDIA's driver */
+    bool has_nvml; /* NVML, or KFD, has filled gpus */
     /* the node has a GPU made for computing: its manufacturer ships it with ECC on */
     bool is_server;
     bool is_locked_free; /* this process may lock memory without a limit: CAP_IPC_LOCK */
-    int gpus_pci; /* NVIDIA's GPUs on the PCI bus, including GPUs that a container cannot use */
+    int gpus_pci;        /* GPUs on the PCI bus, including GPUs that a container cannot use */
     struct nvml_health gpus;
     char nvml_reason[192]; /* reason if has_nvml is false */
-    bool is_nvml_stuck;    /* NVML did not answer */
+    bool is_nvml_stuck;    /* NVML, or amdgpu, did not answer */
 };
 
 /* The checks. Each reads s and adds rows. */
 void check_gpu_rows(struct check_static *s);    /* number, driver, health of each GPU */
-void check_nvlink_rows(struct check_static *s); /* NVLink and fabric manager */
+void check_nvlink_rows(struct check_static *s); /* NVLink or XGMI, fabric manager */
 void check_xid_rows(struct check_static *s);    /* the kernel's log */
 /* check_infiniband_rows — adds rows about the ports of InfiniBand and RoCE devices. */
 void check_infiniband_rows(struct check_static *s);
@@ -64,11 +65,13 @@ void check_static_measured(struct check_static *s, struct check_row row, double 
     check_row_found(CHECK_STAGE_STATIC, point, (s)->config->place.node, name, verdict, __VA_ARGS__)
 /* check_static_host — returns the name of this node, for remedies. */
 const char *check_static_host(const struct check_static *s);
-/* check_static_gpus — returns the number of GPUs that NVML shows to this process. */
+/* check_static_gpus — returns the number of GPUs that NVML or KFD shows to this process. */
 int check_static_gpus(const struct check_static *s);
 /* check_static_has_mig — returns true if any of them is divided into instances (MIG), which
  * schedulers count in place of GPUs. */
 bool check_static_has_mig(const struct check_static *s);
+/* check_static_reset — writes the command that resets GPU i. Returns out. */
+const char *check_static_reset(const struct check_static *s, int i, char *out, size_t cap);
 /* check_static_drain — writes the command that takes this node out of service. Returns out. */
 const char *check_static_drain(const struct check_static *s, char *out, size_t cap,
                                const char *reason);
@@ -85,9 +88,17 @@ const char *check_static_flag(const struct check_static *s, const char *host, co
  * Further keys: `driver VERSION`, `error TEXT` (NVML returned no handle), `refused TEXT` (NVML does
  * not start), `hangs`. Must not know which value is good. */
 
-/* check_gpu_list_read — reads the GPUs. ST_NO_DEVICE: there is no such library, or it does not
- * start. ST_PEER: there was no answer within limit_ms; the waiting thread is abandoned. */
-enum status check_gpu_list_read(const char *root, int64_t limit_ms, struct nvml_health *out);
+/* check_gpu_list_read — reads NVIDIA's GPUs, or AMD's (check_gpu_amd_read). ST_NO_DEVICE: there is
+ * no such library, or it does not start. ST_PEER: there was no answer within limit_ms; the waiting
+ * thread is abandoned. */
+enum status check_gpu_list_read(const char *root, bool is_amd, int64_t limit_ms,
+                                struct nvml_health *out);
+
+/* check_gpu_amd_list — lists the PCI addresses of AMD's accelerators. */
+void check_gpu_amd_list(const char *root, struct check_file_names *out);
+/* check_gpu_amd_read — reads the GPUs of the driver amdgpu that KFD shows, in HIP's order, into an
+ * empty out; a GCD of an MI250 is a GPU. ST_NO_DEVICE: it shows none. */
+enum status check_gpu_amd_read(const char *root, struct nvml_health *out);
 
 /* check_netdev — the kernel's data about a network interface, read from /sys/class/net. If that
  * shows another network namespace than this process has (nsenter, some containers), they are read

@@ -309,6 +309,7 @@ enum status check_worker_open(const struct check_worker_config *config, struct c
         .data_addr = conf_text(conf, CONF_DATA_ADDR),
         .gpus_expected = gpus > 0 ? (int)gpus : -1,
         .gpus_allotted = count_allotted_gpus(conf),
+        .is_amd = conf_i64(conf, CONF_DEVICE) == CONF_DEVICE_HIP,
         .gpus_used = w->config.has_gpus ? w->config.place.locals : 0,
         .flips_sums = conf_fault(conf) == CONF_FAULT_FLIP && conf_fault_step(conf) == 0 &&
                       conf_fault_rank(conf) == w->config.place.rank,

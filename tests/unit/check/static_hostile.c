@@ -10,6 +10,7 @@
 #define FILES_MAX 1024
 
 static struct static_trees tree_dir;
+static const char *tree_name = "h100";
 static uint64_t drawn;
 static char files[FILES_MAX][256];
 static int files_n;
@@ -117,16 +118,23 @@ static void restore(void)
 {
     char command[700];
     assert_int_equal(file_remove_tree(tree_dir.root), ST_OK);
-    text_format(command, sizeof command, TREES_UNPACK " '%s' h100", tree_dir.root);
+    text_format(command, sizeof command, TREES_UNPACK " '%s' %s", tree_dir.root, tree_name);
     assert_int_equal(system(command), 0);
+}
+
+static void take_tree(const char *name)
+{
+    tree_name = name;
+    files_n = 0;
+    restore();
+    assert_int_equal(nftw(tree_dir.root, list_file, 16, FTW_PHYS), 0);
+    assert_true(files_n > 100 && files_n < FILES_MAX);
 }
 
 static int setup(void **state)
 {
     text_format(tree_dir.root, sizeof tree_dir.root, "%s/tree", harness_tmpdir());
-    restore();
-    assert_int_equal(nftw(tree_dir.root, list_file, 16, FTW_PHYS), 0);
-    assert_true(files_n > 100 && files_n < FILES_MAX);
+    take_tree("h100");
     return 0;
 }
 
@@ -184,6 +192,39 @@ TEST(damaged)
             damage(files[draw((uint64_t)files_n)]);
         looks_fit();
     }
+}
+
+/* Files of AMD's GPUs, but for those that show that the GPUs are there. */
+static bool is_of_amd(const char *path)
+{
+    const char *end = strrchr(path, '/');
+    bool is_device =
+        strcmp(end, "/vendor") == 0 || strcmp(end, "/class") == 0 || strcmp(end, "/device") == 0;
+    return (strstr(path, "/pci/devices/") && !is_device) ||
+           (strstr(path, "/kfd/") && strstr(path, "/io_links/"));
+}
+
+TEST(amd)
+{
+    take_tree("mi300x");
+    for (int kind = 0; kind < MAKERS; kind++) {
+        restore();
+        for (int i = 0; i < files_n; i++) {
+            if (!is_of_amd(files[i]))
+                continue;
+            assert_int_equal(file_remove_tree(files[i]), ST_OK);
+            makers[kind](files[i]);
+        }
+        looks_fit();
+    }
+    for (int round = 0; round < 60; round++) {
+        if (round % 20 == 0)
+            restore();
+        for (int k = 0; k < 40; k++)
+            damage(files[draw((uint64_t)files_n)]);
+        looks_fit();
+    }
+    take_tree("h100");
 }
 
 /* No file at all: nothing is known, so nothing is wrong on a machine that works alone. */

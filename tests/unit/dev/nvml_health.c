@@ -100,14 +100,14 @@ TEST(hangs)
     static struct nvml_health health;
     int *stuck = fake_nvml_use("fake_nvml_hangs"), *begun = fake_nvml_use("fake_nvml_begun");
     __atomic_store_n(stuck, 1, __ATOMIC_SEQ_CST);
-    assert_int_equal(check_gpu_list_read("", 20, &health), ST_PEER);
+    assert_int_equal(check_gpu_list_read("", false, 20, &health), ST_PEER);
     assert_non_null(strstr(status_message(), "has not answered for 20 ms"));
     while (__atomic_load_n(begun, __ATOMIC_SEQ_CST) != 1)
         clock_sleep_ms(1);
     __atomic_store_n(stuck, 0, __ATOMIC_SEQ_CST);
     while (__atomic_load_n(begun, __ATOMIC_SEQ_CST) != 0)
         clock_sleep_ms(1);
-    assert_int_equal(check_gpu_list_read("", 60000, &health), ST_OK);
+    assert_int_equal(check_gpu_list_read("", false, 60000, &health), ST_OK);
     assert_int_equal(health.gpus_n, 2);
 }
 

@@ -18,6 +18,8 @@ clusters_begin:
     .ascii ","
     .incbin "src/plan/clusters/mi300x.json"
     .ascii ","
+    .incbin "src/plan/clusters/mi250.json"
+    .ascii ","
     .incbin "src/plan/clusters/lambda.json"
     .ascii "]"
 clusters_end:

@@ -8,6 +8,11 @@ seven="MODEL=llama-2-7b SEQ_LEN=4096"
 
 try "a plan ends well" 0 -- plan CLUSTER=h100-sxm $seven N_NODES=4 GLOBAL_BATCH=512 BATCH_SIZE=1 TOKENS=300000000000
 ok "it names the machines" grep -qF "llama-2-7b (32 layers, 4096 wide) on h100-sxm: 4 nodes of 8 GPUs, products in bf16" out
+for chip in mi250 mi300x; do
+    try "a plan for $chip" 0 -- plan CLUSTER=$chip MODEL=gpt2 N_NODES=2 GLOBAL_BATCH=512
+    ok "$chip: GPUs of a node" grep -qF "on $chip: 2 nodes of 8 GPUs, products in bf16" out
+done
+plan CLUSTER=h100-sxm $seven N_NODES=4 GLOBAL_BATCH=512 BATCH_SIZE=1 TOKENS=300000000000
 ok "memory by kind" grep -qE '^  gradients +[0-9.]+ GiB$' out
 ok "time by kind" grep -qE '^  products +[0-9.]+ m?s +[0-9.]+ %  #+$' out
 ok "rate, and time to TOKENS" grep -qE '^300G tokens: .* GPU hours, .* US dollars at [0-9.]+ an hour, .* kWh$' out

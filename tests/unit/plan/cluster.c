@@ -194,12 +194,11 @@ TEST(test_nearest)
 {
     static const struct {
         const char *name, *says;
-    } rows[] = {{"h100", "; did you mean h100-sxm? ("},
-                {"h200-sxn", "; did you mean h200-sxm? ("},
-                {"lamda", "; did you mean lambda? ("},
-                {"mi300", "; did you mean mi300x? ("},
-                {"tpu-v5", "is no built-in cluster (h100-sxm, "},
-                {"", "is no built-in cluster (h100-sxm, "}};
+    } rows[] = {
+        {"h100", "; did you mean h100-sxm? ("},    {"h200-sxn", "; did you mean h200-sxm? ("},
+        {"lamda", "; did you mean lambda? ("},     {"mi300", "; did you mean mi300x? ("},
+        {"mi25", "; did you mean mi250? ("},       {"tpu-v5", "is no built-in cluster (h100-sxm, "},
+        {"", "is no built-in cluster (h100-sxm, "}};
     struct plan_cluster c;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         assert_int_equal(plan_cluster_open(rows[i].name, &c), ST_BAD_SETTING);

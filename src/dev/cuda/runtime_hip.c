@@ -15,8 +15,9 @@ const void *dev_hip_function(void) { return NULL; }
 enum status dev_hip_open(const struct gpu_runtime **out)
 {
     (void)out;
-    return FAIL(ST_NO_DEVICE, "this program was built without HIP, for no AMD GPU; build it with "
-                              "HIP=1 where clang-19 and HIP's headers are, or use DEVICE=cpu");
+    return FAIL(ST_NO_DEVICE,
+                "this program was built without HIP, so it has no code for AMD GPUs; build it with "
+                "HIP=1 where clang-19 and HIP's headers are, or use DEVICE=cpu");
 }
 #else
 #include <dlfcn.h>

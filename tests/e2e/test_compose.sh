@@ -43,6 +43,10 @@ resolve compose.yaml
 ok "else it is as the service gpu" is "$(jq -cS '.services.amd | del(.build, .image, .devices, .group_add, .environment.DEVICE)' amd)" \
     "$(jq -cS '.services.gpu | del(.build, .image, .deploy, .profiles, .environment.DEVICE)' out)"
 ok "the runtime is an argument of the image" is "$(jq -cS .services.amd.build.args amd)" '{"ROCM_BASE":"debian:bookworm","ROCM_PACKAGES":"libamdhip64-5"}'
+block "docker run of rocm" >command
+jq -r '.services.amd | (.devices[] | "--device " + split(":")[0]), "--group-add " + .group_add[0], "--network " + .network_mode, "--ipc " + .ipc,
+    "--ulimit memlock=" + (.ulimits.memlock | tostring), (select(.read_only) | "--read-only"), "--tmpfs " + .tmpfs[0], "--cap-drop " + (.cap_drop[0] | ascii_downcase)' amd >flags
+ok "the command of docs/deploy.md has the same flags: $(xargs <flags)" is "$(wc -l <flags) $(while read -r flag; do grep -qF -e "$flag " command || echo "$flag"; done <flags)" "9 "
 unset RENDER_GID
 resolve compose.amd.yaml
 ok "without the number of the group it is refused, with the command that shows it" is "$((rc > 0)) $(grep -c 'stat -c %g' err)" "1 1"

@@ -32,7 +32,7 @@ $(foreach a,$(HIP_ARCHS),$(eval $(call HIP_OBJECT,$(a))))
 HIP_OBJECTS := $(foreach a,$(HIP_ARCHS),$(HIP_CU:%.cu=$(BUILD)/hip/$(a)/%.co))
 -include $(HIP_OBJECTS:.co=.d)
 
-# The launchers with the code of all chips, as one object. Its names would be those of nvcc's objects: launchers are called x_hip instead
+# The launchers with the code of all chips, as one object. nvcc's objects have the same names: launchers are called x_hip instead
 # of x_cuda, and all other names are local. In hip/test: for tests/hip/test_device.sh, quickly and for one chip.
 define HIP_LAUNCHERS
 $(BUILD)/hip/$(1)/%.o: %.cu $(BUILD)/hip/bitcode/made $(BUILD)/hip.txt

@@ -22,7 +22,7 @@
 struct member_client {
     struct member_client_config config;
     struct https_client *client;       /* NULL: no node was asked yet */
-    int target;                        /* the node that `client` asks */
+    int target;                        /* node of `client`'s questions */
     char control[CLUSTER_CONTROL_MAX]; /* … where it listens */
     bool is_in_callback;
     bool is_urgent;

@@ -98,7 +98,7 @@ static void set_last_checkpoint(struct trainer *t)
 }
 
 /* The newest checkpoint is used if it is newer than the copies by more steps than this: copies of
- * each step may be one step behind, and need no disk. */
+ * each step may be one step older, and need no disk. */
 #define STEPS_BEHIND 1
 
 /* find_copies — Decides on all ranks whether the job continues from copies. They may be many steps

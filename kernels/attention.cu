@@ -14,22 +14,23 @@
 #include "kernels/attention_f32.cuh"
 #include "kernels/tile.cuh"
 
-/* MR tiles of 16 queries a warp, D/8 tiles of 8 columns of the result. */
+/* MR tiles of 16 queries a warp, D/MMA_N tiles of columns of the result. */
 template <int MR, int D> struct fwd_rows {
-    float o[MR][D / 8][4];
-    /* max: maxima of rows g and g+8, in units of log2; sum: sums over this lane's columns only */
-    float max[MR][2], sum[MR][2];
+    float o[MR][D / MMA_N][4];
+    /* max: maxima of the lane's rows, in units of log2; sum: sums over this lane's columns only */
+    float max[MR][MMA_ROWS], sum[MR][MMA_ROWS];
 };
 
 /* s = q·kᵀ of the warp's rows. The fragments of q are kept in registers unless D is 256. */
 template <typename T, int D, int MR, int BN>
-__device__ static inline void fwd_scores(float (&s)[MR][BN / 8][4], uint32_t (&q)[MR][D / 16][4],
-                                         shared_at q_tile, shared_at k_tile, int warp_row)
+__device__ static inline void fwd_scores(float (&s)[MR][BN / MMA_N][4],
+                                         uint32_t (&q)[MR][D / 16][2 * MMA_ROWS], shared_at q_tile,
+                                         shared_at k_tile, int warp_row)
 {
 #pragma unroll
     for (int m = 0; m < MR; m++)
 #pragma unroll
-        for (int n = 0; n < BN / 8; n++)
+        for (int n = 0; n < BN / MMA_N; n++)
             s[m][n][0] = s[m][n][1] = s[m][n][2] = s[m][n][3] = 0;
 #pragma unroll
     for (int k = 0; k < D / 16; k++) {
@@ -39,13 +40,11 @@ __device__ static inline void fwd_scores(float (&s)[MR][BN / 8][4], uint32_t (&q
                 frag_a<D / 8>(q[m][k], q_tile, warp_row + 16 * m, 2 * k);
 #pragma unroll
         for (int n = 0; n < BN / 16; n++) {
-            uint32_t b0[2], b1[2];
-            frag_b<D / 8>(b0, b1, k_tile, 16 * n, 2 * k);
+            uint32_t b[16 / MMA_N][2];
+            frag_b<D / 8>(b, k_tile, 16 * n, 2 * k);
 #pragma unroll
-            for (int m = 0; m < MR; m++) {
-                mma<T>(s[m][2 * n], q[m][k], b0);
-                mma<T>(s[m][2 * n + 1], q[m][k], b1);
-            }
+            for (int m = 0; m < MR; m++)
+                mma_16<T>(s[m] + n * (16 / MMA_N), q[m][k], b);
         }
     }
 }
@@ -53,101 +52,107 @@ __device__ static inline void fwd_scores(float (&s)[MR][BN / 8][4], uint32_t (&q
 /* Sets to -inf the scores of keys after the query, keys before its first one and keys that the mask
  * hides. row, col: position of the fragments' first element. */
 template <bool OWN, typename T, int MR, int BN>
-__device__ static inline void fwd_hide(float (&s)[MR][BN / 8][4], const attention_args<T> &x,
+__device__ static inline void fwd_hide(float (&s)[MR][BN / MMA_N][4], const attention_args<T> &x,
                                        int64_t b, int row, int col)
 {
     int from[MR][2] = {};
 #pragma unroll
     for (int m = 0; OWN && m < MR; m++) {
         from[m][0] = attention_first_key(x, b, row + 16 * m);
-        from[m][1] = attention_first_key(x, b, row + 16 * m + 8);
+        if (MMA_ROWS == 2)
+            from[m][1] = attention_first_key(x, b, row + 16 * m + 8);
     }
 #pragma unroll
-    for (int n = 0; n < BN / 8; n++)
+    for (int n = 0; n < BN / MMA_N; n++)
 #pragma unroll
-        for (int e = 0; e < 2; e++) {
-            int j = col + 8 * n + e;
+        for (int c = 0; c < MMA_COLS; c++) {
+            int j = col + MMA_N * n + c;
             bool is_hidden = attention_is_hidden(x, b, j);
 #pragma unroll
             for (int m = 0; m < MR; m++) {
                 if (is_hidden || (OWN && j < from[m][0]) ||
                     j > (OWN ? attention_position_at(x, row + 16 * m) : row + 16 * m))
-                    s[m][n][e] = -INFINITY;
-                if (is_hidden || (OWN && j < from[m][1]) ||
-                    j > (OWN ? attention_position_at(x, row + 16 * m + 8) : row + 16 * m + 8))
-                    s[m][n][2 + e] = -INFINITY;
+                    s[m][n][c] = -INFINITY;
+                if (MMA_ROWS == 2 &&
+                    (is_hidden || (OWN && j < from[m][1]) ||
+                     j > (OWN ? attention_position_at(x, row + 16 * m + 8) : row + 16 * m + 8)))
+                    s[m][n][MMA_COLS % 4 + c] = -INFINITY;
             }
         }
 }
 
 /* Turns scores into exp(score - running maximum); rescales earlier sums to the new maximum. */
 template <int MR, int D, int BN>
-__device__ static inline void fwd_softmax(float (&s)[MR][BN / 8][4], fwd_rows<MR, D> &x,
+__device__ static inline void fwd_softmax(float (&s)[MR][BN / MMA_N][4], fwd_rows<MR, D> &x,
                                           float scale)
 {
 #pragma unroll
     for (int m = 0; m < MR; m++)
 #pragma unroll
-        for (int r = 0; r < 2; r++) {
+        for (int r = 0; r < MMA_ROWS; r++) {
+            const int from_e = r * MMA_COLS, end = from_e + MMA_COLS;
             float top = -INFINITY;
 #pragma unroll
-            for (int n = 0; n < BN / 8; n++)
-                top = fmaxf(top, fmaxf(s[m][n][2 * r], s[m][n][2 * r + 1]));
-            top = fmaxf(top, __shfl_xor_sync(WARP_ALL, top, 1));
-            top = fmaxf(top, __shfl_xor_sync(WARP_ALL, top, 2));
+            for (int n = 0; n < BN / MMA_N; n++)
+#pragma unroll
+                for (int e = from_e; e < end; e += 2)
+                    top = fmaxf(top, fmaxf(s[m][n][e], s[m][n][e + 1]));
+            top = fmaxf(top, mma_row_peer(top, 0));
+            top = fmaxf(top, mma_row_peer(top, 1));
             float max = fmaxf(x.max[m][r], top * scale), from = max == -INFINITY ? 0 : max;
             float keep = exp2_quick(x.max[m][r] - from), sum = 0;
             x.max[m][r] = max;
 #pragma unroll
-            for (int n = 0; n < BN / 8; n++)
+            for (int n = 0; n < BN / MMA_N; n++)
 #pragma unroll
-                for (int e = 2 * r; e < 2 * r + 2; e++)
+                for (int e = from_e; e < end; e++)
                     sum += s[m][n][e] = exp2_quick(fmaf(s[m][n][e], scale, -from));
             x.sum[m][r] = x.sum[m][r] * keep + sum;
 #pragma unroll
-            for (int n = 0; n < D / 8; n++)
-                x.o[m][n][2 * r] *= keep, x.o[m][n][2 * r + 1] *= keep;
+            for (int n = 0; n < D / MMA_N; n++)
+#pragma unroll
+                for (int e = from_e; e < end; e++)
+                    x.o[m][n][e] *= keep;
         }
 }
 
 template <bool OWN, typename T, int MR, int BN>
-__device__ static inline void fwd_drop(float (&s)[MR][BN / 8][4], const attention_args<T> &x,
+__device__ static inline void fwd_drop(float (&s)[MR][BN / MMA_N][4], const attention_args<T> &x,
                                        int64_t bh, int row, int col)
 {
 #pragma unroll
     for (int m = 0; m < MR; m++)
 #pragma unroll
-        for (int n = 0; n < BN / 8; n++)
+        for (int n = 0; n < BN / MMA_N; n++)
 #pragma unroll
-            for (int r = 0; r < 2; r++) {
-                float keep[2];
+            for (int r = 0; r < MMA_ROWS; r++) {
+                float keep[MMA_COLS];
                 int i = OWN ? attention_position_at(x, row + 16 * m + 8 * r) : row + 16 * m + 8 * r;
-                drop_factors(keep, x.drop, attention_drop_at(x, bh, i, col + 8 * n));
-                s[m][n][2 * r] *= keep[0];
-                s[m][n][2 * r + 1] *= keep[1];
+                drop_factors(keep, x.drop, attention_drop_at(x, bh, i, col + MMA_N * n));
+#pragma unroll
+                for (int c = 0; c < MMA_COLS; c++)
+                    s[m][n][r * MMA_COLS + c] *= keep[c];
             }
 }
 
 /* o += p·v */
 template <typename T, int D, int MR, int BN>
-__device__ static inline void fwd_values(float (&o)[MR][D / 8][4], const float (&p)[MR][BN / 8][4],
-                                         shared_at v_tile)
+__device__ static inline void fwd_values(float (&o)[MR][D / MMA_N][4],
+                                         const float (&p)[MR][BN / MMA_N][4], shared_at v_tile)
 {
 #pragma unroll
     for (int k = 0; k < BN / 16; k++) {
-        uint32_t a[MR][4];
+        uint32_t a[MR][2 * MMA_ROWS];
 #pragma unroll
         for (int m = 0; m < MR; m++)
-            frag_of_sums<T>(a[m], p[m][2 * k], p[m][2 * k + 1]);
+            frag_of_sums<T>(a[m], p[m] + k * (16 / MMA_N));
 #pragma unroll
         for (int n = 0; n < D / 16; n++) {
-            uint32_t b0[2], b1[2];
-            frag_b_trans<D / 8>(b0, b1, v_tile, 16 * k, 2 * n);
+            uint32_t b[16 / MMA_N][2];
+            frag_b_trans<D / 8>(b, v_tile, 16 * k, 2 * n);
 #pragma unroll
-            for (int m = 0; m < MR; m++) {
-                mma<T>(o[m][2 * n], a[m], b0);
-                mma<T>(o[m][2 * n + 1], a[m], b1);
-            }
+            for (int m = 0; m < MR; m++)
+                mma_16<T>(o[m] + n * (16 / MMA_N), a[m], b);
         }
     }
 }
@@ -160,28 +165,32 @@ __device__ static inline void fwd_store(fwd_rows<MR, D> &x, const attention_args
                                         int block_row)
 {
     constexpr int VECTORS = D / 8;
-    int lane = (int)threadIdx.x % WARP, first = block_row + warp_row;
-    __syncwarp();
+    int lane = mma_lane(), first = block_row + warp_row;
+    mma_fence();
 #pragma unroll
     for (int m = 0; m < MR; m++)
 #pragma unroll
-        for (int r = 0; r < 2; r++) {
-            int row = 16 * m + 8 * r + lane / 4;
+        for (int r = 0; r < MMA_ROWS; r++) {
+            int row = 16 * m + 8 * r + mma_line(lane);
             float sum = x.sum[m][r];
-            sum += __shfl_xor_sync(WARP_ALL, sum, 1);
-            sum += __shfl_xor_sync(WARP_ALL, sum, 2);
+            sum += mma_row_peer(sum, 0);
+            sum += mma_row_peer(sum, 1);
             float by = sum > 0 ? 1.0f / sum : 0;
-            if (lane % 4 == 0 && first + row < ATTENTION_R)
+            if (mma_part(lane) == 0 && first + row < ATTENTION_R)
                 a.lse[bh * ATTENTION_R + first + row] =
                     sum > 0 ? (x.max[m][r] + log2f(sum)) * ATTENTION_LN2 : -INFINITY;
 #pragma unroll
-            for (int n = 0; n < VECTORS; n++)
-                *(uint32_t *)(tile + swizzle<VECTORS>(warp_row + row, n) + lane % 4 * 4) =
-                    pack2<T>(x.o[m][n][2 * r] * by, x.o[m][n][2 * r + 1] * by);
+            for (int n = 0; n < D / MMA_N; n++) {
+                uint32_t *to = (uint32_t *)sums_at<VECTORS>(tile, warp_row + row, n, lane);
+                const float *o = x.o[m][n] + r * MMA_COLS;
+#pragma unroll
+                for (int c = 0; c < MMA_COLS; c += 2)
+                    to[c / 2] = pack2<T>(o[c] * by, o[c + 1] * by);
+            }
         }
-    __syncwarp();
+    mma_fence();
     T *out = a.out + attention_out_at<OWN>(a, bh / a.h, bh % a.h);
-    for (int i = lane; i < 16 * MR * VECTORS; i += WARP) {
+    for (int i = lane; i < 16 * MR * VECTORS; i += MMA_LANES) {
         int row = i / VECTORS, vector = i % VECTORS;
         if (first + row < ATTENTION_R && vector * 8 < a.d)
             *(uint4 *)(out + (int64_t)(first + row) * a.h * a.d + vector * 8) =
@@ -191,13 +200,14 @@ __device__ static inline void fwd_store(fwd_rows<MR, D> &x, const attention_args
 
 /* DROP: with dropout; with OWN: perhaps with dropout. */
 template <typename T, int D, int MR, int WARPS, int BN, bool DROP, bool OWN>
-__global__ void __launch_bounds__(WARPS *WARP) attention_fwd_mma(attention_args<T> a)
+__global__ void __launch_bounds__(WARPS *MMA_LANES) attention_fwd_mma(attention_args<T> a)
 {
     constexpr int BM = WARPS * MR * 16, TILE = BN * D * 2;
     CUDA_SHARED(shared);
     shared_at q_tile = shared_address(shared), k_tile = q_tile + BM * D * 2,
               v_tile = k_tile + 2 * TILE;
-    int lane = (int)threadIdx.x % WARP, warp_row = (int)threadIdx.x / WARP * MR * 16;
+    constexpr int THREADS = WARPS * MMA_LANES;
+    int lane = mma_lane(), warp_row = (int)threadIdx.x / MMA_LANES * MR * 16;
     int block_row = (int)(gridDim.x - 1 - blockIdx.x) * BM, first = block_row + warp_row;
     int64_t b = blockIdx.z, bh = b * a.h + blockIdx.y;
     int stride = a.row, k_stride = OWN ? a.kv_row : stride;
@@ -211,19 +221,20 @@ __global__ void __launch_bounds__(WARPS *WARP) attention_fwd_mma(attention_args<
               whole_from = OWN ? attention_first_key(a, b, first + 16 * MR - 1) : 0;
     auto fetch = [&](int tile) {
         int64_t at = (int64_t)tile * BN * k_stride; /* a row is at most 3·65535·256 elements */
-        tile_copy<T, BN, D, WARPS * WARP>(k_tile + (shared_at)(tile % 2 * TILE), k + at, k_stride,
-                                          a.t - tile * BN, a.d);
-        tile_copy<T, BN, D, WARPS * WARP>(v_tile + (shared_at)(tile % 2 * TILE), v + at, k_stride,
-                                          a.t - tile * BN, a.d);
+        tile_copy<T, BN, D, THREADS>(k_tile + (shared_at)(tile % 2 * TILE), k + at, k_stride,
+                                     a.t - tile * BN, a.d);
+        tile_copy<T, BN, D, THREADS>(v_tile + (shared_at)(tile % 2 * TILE), v + at, k_stride,
+                                     a.t - tile * BN, a.d);
     };
-    tile_copy<T, BM, D, WARPS * WARP>(q_tile, q + (int64_t)block_row * stride, stride,
-                                      ATTENTION_R - block_row, a.d);
+    tile_copy<T, BM, D, THREADS>(q_tile, q + (int64_t)block_row * stride, stride,
+                                 ATTENTION_R - block_row, a.d);
     fetch(tile_first);
     cp_commit();
     fwd_rows<MR, D> x = {};
-    uint32_t q_frag[MR][D / 16][4];
+    uint32_t q_frag[MR][D / 16][2 * MMA_ROWS];
     for (int m = 0; m < MR; m++)
-        x.max[m][0] = x.max[m][1] = -INFINITY;
+        for (int r = 0; r < MMA_ROWS; r++)
+            x.max[m][r] = -INFINITY;
     cp_wait<0>();
     __syncthreads();
 #pragma unroll
@@ -238,8 +249,8 @@ __global__ void __launch_bounds__(WARPS *WARP) attention_fwd_mma(attention_args<
         if (tile + 1 < tiles_n)
             fetch(tile + 1);
         cp_commit();
-        float s[MR][BN / 8][4];
-        int row = first + lane / 4, col = tile * BN + lane % 4 * 2;
+        float s[MR][BN / MMA_N][4];
+        int row = first + mma_line(lane), col = tile * BN + mma_part(lane) * MMA_COLS;
         fwd_scores<T, D, MR, BN>(s, q_frag, q_tile, k_tile + (shared_at)(tile % 2 * TILE),
                                  warp_row);
         if (a.mask || (OWN && tile * BN < whole_from) ||
@@ -281,7 +292,8 @@ static int fwd_launch(const struct cuda *cuda, const attention_args<T> &x, int64
     return cuda_launch(x.kv               ? attention_fwd_mma<T, D, MR, WARPS, BN, true, true>
                        : x.drop.threshold ? attention_fwd_mma<T, D, MR, WARPS, BN, true, false>
                                           : attention_fwd_mma<T, D, MR, WARPS, BN, false, false>,
-                       grid, dim3(WARPS * WARP), (size_t)(BM + 4 * BN) * D * 2, cuda->stream, x);
+                       grid, dim3(WARPS * MMA_LANES), (size_t)(BM + 4 * BN) * D * 2, cuda->stream,
+                       x);
 }
 
 template <typename T> static int fwd_any(const struct cuda *cuda, const struct attention_fwd *a)

@@ -25,8 +25,6 @@
 
 constexpr int BWD_PAD = 64;     /* queries in scratch are a multiple of this: of every BQ */
 constexpr int BWD_BLOCKS = 512; /* blocks to aim for */
-/* AMD GPUs compute products by shuffles: unrolled, they are too much code. */
-constexpr bool BWD_IS_ROLLED = BLOCK_SHARED <= 64 * 1024;
 
 /* delta[bh - bh_first, i] = Σ_e dout[i,e]·out[i,e]; eight lanes a row. */
 template <typename T>
@@ -82,42 +80,40 @@ __global__ void __launch_bounds__(256)
 
 /* c (16 keys, BQ) = rows of `keys` (BK,D) · rows of `queries` (BQ,D)ᵀ */
 template <typename T, int D, int BQ>
-__device__ static inline void bwd_scores(float (&c)[BQ / 8][4], shared_at keys, shared_at queries,
-                                         int warp_row)
+__device__ static inline void bwd_scores(float (&c)[BQ / MMA_N][4], shared_at keys,
+                                         shared_at queries, int warp_row)
 {
-    [[maybe_unused]] constexpr int UNROLLED = BWD_IS_ROLLED ? 1 : D > 64 ? 2 : 4;
+    [[maybe_unused]] constexpr int UNROLLED = D > 64 ? 2 : 4;
 #pragma unroll
-    for (int n = 0; n < BQ / 8; n++)
+    for (int n = 0; n < BQ / MMA_N; n++)
         c[n][0] = c[n][1] = c[n][2] = c[n][3] = 0;
 #pragma unroll UNROLLED
     for (int k = 0; k < D / 16; k++) {
-        uint32_t a[4];
+        uint32_t a[2 * MMA_ROWS];
         frag_a<D / 8>(a, keys, warp_row, 2 * k);
 #pragma unroll
         for (int n = 0; n < BQ / 16; n++) {
-            uint32_t b0[2], b1[2];
-            frag_b<D / 8>(b0, b1, queries, 16 * n, 2 * k);
-            mma<T>(c[2 * n], a, b0);
-            mma<T>(c[2 * n + 1], a, b1);
+            uint32_t b[16 / MMA_N][2];
+            frag_b<D / 8>(b, queries, 16 * n, 2 * k);
+            mma_16<T>(c + n * (16 / MMA_N), a, b);
         }
     }
 }
 
 /* sum (16 keys, N columns from col on) += c (16 keys, BQ) · rows of `queries` (BQ,D) */
 template <typename T, int D, int N, int BQ>
-__device__ static inline void bwd_sum(float (&sum)[N / 8][4], const float (&c)[BQ / 8][4],
+__device__ static inline void bwd_sum(float (&sum)[N / MMA_N][4], const float (&c)[BQ / MMA_N][4],
                                       shared_at queries, int col)
 {
 #pragma unroll
     for (int k = 0; k < BQ / 16; k++) {
-        uint32_t a[4];
-        frag_of_sums<T>(a, c[2 * k], c[2 * k + 1]);
+        uint32_t a[2 * MMA_ROWS];
+        frag_of_sums<T>(a, c + k * (16 / MMA_N));
 #pragma unroll
         for (int n = 0; n < N / 16; n++) {
-            uint32_t b0[2], b1[2];
-            frag_b_trans<D / 8>(b0, b1, queries, 16 * k, col / 8 + 2 * n);
-            mma<T>(sum[2 * n], a, b0);
-            mma<T>(sum[2 * n + 1], a, b1);
+            uint32_t b[16 / MMA_N][2];
+            frag_b_trans<D / 8>(b, queries, 16 * k, col / 8 + 2 * n);
+            mma_16<T>(sum + n * (16 / MMA_N), a, b);
         }
     }
 }
@@ -125,22 +121,23 @@ __device__ static inline void bwd_sum(float (&sum)[N / 8][4], const float (&c)[B
 /* s: scores → probabilities after dropout; dp → ds. key, query: position of the fragments' first
  * element. WHOLE: no key is hidden. */
 template <typename T, int BQ, bool DROP, bool WHOLE, bool OWN>
-__device__ static inline void bwd_probs(float (&s)[BQ / 8][4], float (&dp)[BQ / 8][4],
+__device__ static inline void bwd_probs(float (&s)[BQ / MMA_N][4], float (&dp)[BQ / MMA_N][4],
                                         const attention_args<T> &a, const float *lse,
                                         const float *delta, const bool (&is_hidden)[2], int64_t bh,
                                         int key, int query)
 {
     float scale = a.scale * ATTENTION_LOG2E;
-    int in_tile = (int)threadIdx.x % 4 * 2;
+    int in_tile = mma_part((int)threadIdx.x) * MMA_COLS;
 #pragma unroll
-    for (int n = 0; n < BQ / 8; n++)
+    for (int n = 0; n < BQ / MMA_N; n++)
 #pragma unroll
         for (int e = 0; e < 4; e++) {
-            int j = key + e / 2 * 8, i = query + 8 * n + e % 2, at = 8 * n + in_tile + e % 2;
+            int j = key + e / MMA_COLS * 8, i = query + MMA_N * n + e % MMA_COLS,
+                at = MMA_N * n + in_tile + e % MMA_COLS;
             const bool is_before = OWN && !WHOLE && j < attention_first_key(a, bh / a.h, i);
             if constexpr (OWN)
                 i = attention_position_at(a, i);
-            float p = !WHOLE && (j > i || is_before || is_hidden[e / 2])
+            float p = !WHOLE && (j > i || is_before || is_hidden[e / MMA_COLS])
                           ? 0
                           : exp2_quick(fmaf(s[n][e], scale, -lse[at]));
             float keep = DROP ? drop_factor(a.drop, attention_drop_at(a, bh, i, j)) : 1.0f;
@@ -151,15 +148,20 @@ __device__ static inline void bwd_probs(float (&s)[BQ / 8][4], float (&dp)[BQ / 
 
 /* Stores the warp's dsᵀ in shared memory, (BK, 64) in 8 vectors a row. */
 template <typename T, int BQ>
-__device__ static inline void bwd_put(unsigned char *tile, const float (&ds)[BQ / 8][4],
+__device__ static inline void bwd_put(unsigned char *tile, const float (&ds)[BQ / MMA_N][4],
                                       int warp_row)
 {
-    int lane = (int)threadIdx.x % WARP, row = warp_row + lane / 4;
+    int lane = mma_lane(), row = warp_row + mma_line(lane);
 #pragma unroll
-    for (int n = 0; n < BQ / 8; n++) {
-        *(uint32_t *)(tile + swizzle<8>(row, n) + lane % 4 * 4) = pack2<T>(ds[n][0], ds[n][1]);
-        *(uint32_t *)(tile + swizzle<8>(row + 8, n) + lane % 4 * 4) = pack2<T>(ds[n][2], ds[n][3]);
-    }
+    for (int n = 0; n < BQ / MMA_N; n++)
+#pragma unroll
+        for (int r = 0; r < MMA_ROWS; r++) {
+            uint32_t *to = (uint32_t *)sums_at<8>(tile, row + 8 * r, n, lane);
+            const float *from = ds[n] + r * MMA_COLS;
+#pragma unroll
+            for (int c = 0; c < MMA_COLS; c += 2)
+                to[c / 2] = pack2<T>(from[c], from[c + 1]);
+        }
 }
 
 /* acc (16 queries, N columns), at `acc` with rows D apart, (+)= ds (BQ,BK) · k (BK,D), both in
@@ -168,34 +170,40 @@ template <typename T, int D, int N, int BK>
 __device__ static inline void bwd_queries(float *acc, shared_at ds, shared_at k_tile, int query,
                                           int col, bool is_first)
 {
-    [[maybe_unused]] constexpr int UNROLLED = BWD_IS_ROLLED || D > 64 ? 1 : 4;
-    int lane = (int)threadIdx.x % WARP;
-    float c[N / 8][4];
-    float *to = acc + (int64_t)(query + lane / 4) * D + col + lane % 4 * 2;
+    [[maybe_unused]] constexpr int UNROLLED = D > 64 ? 1 : 4;
+    int lane = mma_lane();
+    float c[N / MMA_N][4];
+    float *to = acc + (int64_t)(query + mma_line(lane)) * D + col + mma_part(lane) * MMA_COLS;
 #pragma unroll
-    for (int n = 0; n < N / 8; n++)
+    for (int n = 0; n < N / MMA_N; n++)
 #pragma unroll
-        for (int r = 0; r < 2; r++) {
-            float2 old = is_first ? make_float2(0, 0) : *(const float2 *)(to + 8 * r * D + 8 * n);
-            c[n][2 * r] = old.x, c[n][2 * r + 1] = old.y;
+        for (int r = 0; r < MMA_ROWS; r++) {
+            float old[MMA_COLS] = {};
+            if (!is_first)
+                load_floats(old, to + 8 * r * D + MMA_N * n);
+#pragma unroll
+            for (int e = 0; e < MMA_COLS; e++)
+                c[n][r * MMA_COLS + e] = old[e];
         }
 #pragma unroll UNROLLED
     for (int k = 0; k < BK / 16; k++) {
-        uint32_t a[4];
+        uint32_t a[2 * MMA_ROWS];
         frag_a_trans<8>(a, ds, 16 * k, query / 8);
 #pragma unroll
         for (int n = 0; n < N / 16; n++) {
-            uint32_t b0[2], b1[2];
-            frag_b_trans<D / 8>(b0, b1, k_tile, 16 * k, col / 8 + 2 * n);
-            mma<T>(c[2 * n], a, b0);
-            mma<T>(c[2 * n + 1], a, b1);
+            uint32_t b[16 / MMA_N][2];
+            frag_b_trans<D / 8>(b, k_tile, 16 * k, col / 8 + 2 * n);
+            mma_16<T>(c + n * (16 / MMA_N), a, b);
         }
     }
 #pragma unroll
-    for (int n = 0; n < N / 8; n++)
+    for (int n = 0; n < N / MMA_N; n++)
 #pragma unroll
-        for (int r = 0; r < 2; r++)
-            *(float2 *)(to + 8 * r * D + 8 * n) = make_float2(c[n][2 * r], c[n][2 * r + 1]);
+        for (int r = 0; r < MMA_ROWS; r++) {
+            float x[MMA_COLS];
+            sums_row(x, c[n], r);
+            store_floats(to + 8 * r * D + MMA_N * n, x);
+        }
 }
 
 /* Clears N columns of the sums of rows from `row` on that see none of a split's first keys (only
@@ -209,25 +217,28 @@ __device__ static inline void bwd_zero(float *acc, int row, int end)
 
 /* Stores 16 keys' rows of dk or dv, columns col … col+N-1. */
 template <bool OWN, typename T, int N>
-__device__ static inline void bwd_store(T *rows, const float (&sum)[N / 8][4],
+__device__ static inline void bwd_store(T *rows, const float (&sum)[N / MMA_N][4],
                                         const attention_args<T> &a, int key, int col)
 {
-    int lane = (int)threadIdx.x % WARP;
+    int lane = mma_lane();
 #pragma unroll
-    for (int n = 0; n < N / 8; n++)
+    for (int n = 0; n < N / MMA_N; n++)
 #pragma unroll
-        for (int r = 0; r < 2; r++) {
-            int j = key + lane / 4 + 8 * r, e = col + 8 * n + lane % 4 * 2;
-            if (j < a.t && e < a.d)
-                *(uint32_t *)(rows + (int64_t)j * (OWN ? a.kv_row : a.row) + e) =
-                    pack2<T>(sum[n][2 * r], sum[n][2 * r + 1]);
+        for (int r = 0; r < MMA_ROWS; r++) {
+            int j = key + mma_line(lane) + 8 * r, e = col + MMA_N * n + mma_part(lane) * MMA_COLS;
+            if (j >= a.t || e >= a.d)
+                continue;
+            uint32_t *to = (uint32_t *)(rows + (int64_t)j * (OWN ? a.kv_row : a.row) + e);
+#pragma unroll
+            for (int c = 0; c < MMA_COLS; c += 2)
+                to[c / 2] = pack2<T>(sum[n][r * MMA_COLS + c], sum[n][r * MMA_COLS + c + 1]);
         }
 }
 
 /* Within attention_bwd_mma. */
 #define BWD_PROBS_ARGS                                                          \
     (s, dp, a, lse + half * BQ, delta + half * BQ, is_hidden, bh + head, first, \
-     query + lane % 4 * 2)
+     query + mma_part(lane) * MMA_COLS)
 #define BWD_COPY(tile, at)                                                                    \
     tile_copy<T, BK, D, THREADS>(tile, ATTENTION_KV + at + (int64_t)key * k_stride, k_stride, \
                                  a.t - key, a.d)
@@ -245,17 +256,16 @@ __device__ static inline void bwd_store(T *rows, const float (&sum)[N / 8][4],
 
 /* DO columns of the results from blockIdx.z·DO on. DROP: with dropout; with OWN: perhaps. */
 template <typename T, int D, int DO, int WARPS, int BQ, bool DROP, bool OWN>
-__global__ void __launch_bounds__(WARPS *WARP) attention_bwd_mma(attention_args<T> a)
+__global__ void __launch_bounds__(WARPS *MMA_LANES) attention_bwd_mma(attention_args<T> a)
 {
-    constexpr int BK = 16 * WARPS, TILE = BQ * D * 2, THREADS = WARPS * WARP,
+    constexpr int BK = 16 * WARPS, TILE = BQ * D * 2, THREADS = WARPS * MMA_LANES,
                   GROUPS = WARPS / (BQ / 16), N = DO / GROUPS;
     CUDA_SHARED(shared);
     constexpr int DS = 2 * BK * D * 2 + 4 * TILE; /* position of ds, followed by lse and delta */
     shared_at k_tile = shared_address(shared), v_tile = k_tile + BK * D * 2,
               q_tile = v_tile + BK * D * 2, dout_tile = q_tile + 2 * TILE;
     float *lse = (float *)(shared + DS + BK * 128), *delta = lse + 2 * BQ;
-    int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP,
-        column = (int)blockIdx.z * DO;
+    int lane = mma_lane(), warp = (int)threadIdx.x / MMA_LANES, column = (int)blockIdx.z * DO;
     int local = (int)blockIdx.y * a.group, bh = a.bh_first + local, b = bh / a.h;
     int c = a.h * a.d, stride = a.row, k_stride = OWN ? a.kv_row : stride;
     const int64_t k_at = attention_key_at<OWN>(a, b, bh % a.h / a.group);
@@ -278,15 +288,15 @@ __global__ void __launch_bounds__(WARPS *WARP) attention_bwd_mma(attention_args<
     };
     for (int key = (int)blockIdx.x * BK; key < a.t; key += a.splits_n * BK) {
         bool is_first = key == (int)blockIdx.x * BK;
-        int first = key + 16 * warp + lane / 4;
+        int first = key + 16 * warp + mma_line(lane);
         const bool is_hidden[2] = {attention_is_hidden(a, b, first),
-                                   attention_is_hidden(a, b, first + 8)};
+                                   MMA_ROWS == 2 && attention_is_hidden(a, b, first + 8)};
         /* From this query on, no key of the warp is hidden by causality. */
         const int whole_from =
             __any_sync(WARP_ALL, is_hidden[0] || is_hidden[1]) ? INT32_MAX : BWD_WHOLE_FROM;
         /* Queries from here on see none of these keys. */
         const int rows_end = OWN ? attention_rows_below(a, b, key + BK) : 0;
-        float dk[DO / 8][4] = {}, dv[DO / 8][4] = {};
+        float dk[DO / MMA_N][4] = {}, dv[DO / MMA_N][4] = {};
         __syncthreads(); /* all threads are done with the previous keys */
         if (!OWN || attention_tile_from(a, key, BQ) < a.rows)
             BWD_COPY(k_tile, k_at), BWD_COPY(v_tile, k_at + (a.v - a.k));
@@ -304,7 +314,7 @@ __global__ void __launch_bounds__(WARPS *WARP) attention_bwd_mma(attention_args<
                 if (query + BQ < BWD_END)
                     fetch(head, query + BQ);
                 cp_commit();
-                float s[BQ / 8][4], dp[BQ / 8][4];
+                float s[BQ / MMA_N][4], dp[BQ / MMA_N][4];
                 bwd_scores<T, D, BQ>(s, k_tile, q_tile + (shared_at)(half * TILE), 16 * warp);
                 bwd_scores<T, D, BQ>(dp, v_tile, dout_tile + (shared_at)(half * TILE), 16 * warp);
                 if (OWN && a.drop.threshold)
@@ -395,7 +405,7 @@ static int bwd_sums(const struct cuda *cuda, const attention_args<T> &x, int til
     return cuda_launch(x.kv               ? attention_bwd_mma<T, D, DO, WARPS, BQ, true, true>
                        : x.drop.threshold ? attention_bwd_mma<T, D, DO, WARPS, BQ, true, false>
                                           : attention_bwd_mma<T, D, DO, WARPS, BQ, false, false>,
-                       grid, dim3(WARPS * WARP), bwd_bytes(TILE), cuda->stream, x);
+                       grid, dim3(WARPS * MMA_LANES), bwd_bytes(TILE), cuda->stream, x);
 }
 
 template <typename T>

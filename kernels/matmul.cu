@@ -2,10 +2,10 @@
  * is missing.
  *
  * All three products are C (M,N) = A (M,K)·B (K,N) with an epilogue (matmul_finish.cuh). They
- * differ in how the factors lie: A as (M,K) or (K,M), B as (N,K) or (K,N). A block of 8 warps
- * computes 128×128 of C, a warp 64×32. cp.async loads 64 of k at a time into three swizzled buffers
- * (two on chips with 64 KiB of shared memory); ldmatrix moves them to the tensor cores and
- * transposes where needed. Rows that are not 16-byte aligned are loaded element by element. float
+ * differ in how the factors lie: A as (M,K) or (K,M), B as (N,K) or (K,N). A block
+ * computes 128×128 of C, a warp 64×32 (a wavefront of AMD 64×64). cp.async loads 64 of k at a time
+ * into three swizzled buffers (two on chips with 64 KiB of shared memory); ldmatrix moves them to
+ * the tensor cores and transposes where needed. Rows that are not 16-byte aligned are loaded element by element. float
  * tensors: matmul_f32.cuh. Sums run in order of k. K is not split: dw of small layers leaves some
  * of a large chip idle. */
 #include "kernels/tile.cuh"
@@ -13,7 +13,8 @@
 #include "kernels/matmul_f32.cuh"
 #include "kernels/matmul_finish.cuh"
 
-constexpr int MM_TILE = 128, MM_K = 64, MM_WARPS = 8, MM_THREADS = MM_WARPS * WARP;
+constexpr int MM_TILE = 128, MM_K = 64, MM_COLS = 4 * MMA_N, /* columns of a warp */
+    MM_ROW_WARPS = MM_TILE / MM_COLS, MM_THREADS = 2 * MM_ROW_WARPS * MMA_LANES;
 constexpr int MM_BYTES = MM_TILE * MM_K * 2; /* bytes of one factor in one buffer */
 constexpr int MM_STAGES = BLOCK_SHARED >= 3 * 2 * MM_BYTES ? 3 : 2;
 static_assert(MM_STAGES * 2 * MM_BYTES >= FINISH_BYTES && MM_TILE == FINISH_TILE,
@@ -70,7 +71,7 @@ __device__ static inline void mm_add(float (&sum)[4][4][4], shared_at a, shared_
 {
 #pragma unroll
     for (int k = 0; k < MM_K; k += 16) {
-        uint32_t fa[4][4], fb[4][2];
+        uint32_t fa[4][2 * MMA_ROWS], fb[MM_COLS / 16][16 / MMA_N][2];
 #pragma unroll
         for (int m = 0; m < 4; m++)
             if constexpr (A_K_FIRST)
@@ -78,16 +79,16 @@ __device__ static inline void mm_add(float (&sum)[4][4][4], shared_at a, shared_
             else
                 frag_a<MM_K / 8>(fa[m], a, row + 16 * m, k / 8);
 #pragma unroll
-        for (int n = 0; n < 4; n += 2)
+        for (int n = 0; n < MM_COLS / 16; n++)
             if constexpr (B_K_FIRST)
-                frag_b_trans<MM_TILE / 8>(fb[n], fb[n + 1], b, k, (col + 8 * n) / 8);
+                frag_b_trans<MM_TILE / 8>(fb[n], b, k, (col + 16 * n) / 8);
             else
-                frag_b<MM_K / 8>(fb[n], fb[n + 1], b, col + 8 * n, k / 8);
+                frag_b<MM_K / 8>(fb[n], b, col + 16 * n, k / 8);
 #pragma unroll
         for (int m = 0; m < 4; m++)
 #pragma unroll
-            for (int n = 0; n < 4; n++)
-                mma<T>(sum[m][n], fa[m], fb[n]);
+            for (int n = 0; n < MM_COLS / 16; n++)
+                mma_16<T>(sum[m] + n * (16 / MMA_N), fa[m], fb[n]);
     }
 }
 
@@ -96,11 +97,10 @@ __global__ void __launch_bounds__(MM_THREADS, 2)
     matmul_mma(matmul_side<T> a, matmul_side<T> b, struct finish f)
 {
     CUDA_SHARED(shared);
-    int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP, tile_m, tile_n,
-        steps = (f.k + MM_K - 1) / MM_K;
+    int warp = (int)threadIdx.x / MMA_LANES, tile_m, tile_n, steps = (f.k + MM_K - 1) / MM_K;
     finish_tile((f.m + MM_TILE - 1) / MM_TILE, (f.n + MM_TILE - 1) / MM_TILE, tile_m, tile_n);
-    int first_row = tile_m * MM_TILE, first_col = tile_n * MM_TILE, row = warp / 4 * 64,
-        col = warp % 4 * 32;
+    int first_row = tile_m * MM_TILE, first_col = tile_n * MM_TILE, row = warp / MM_ROW_WARPS * 64,
+        col = warp % MM_ROW_WARPS * MM_COLS;
     auto fetch = [&](int step) {
         unsigned char *to = shared + step % MM_STAGES * 2 * MM_BYTES;
         if (step < steps) {
@@ -123,15 +123,7 @@ __global__ void __launch_bounds__(MM_THREADS, 2)
     }
     cp_wait<0>();
     __syncthreads(); /* the buffers hold the sums now */
-    float *to = (float *)shared + (row + lane / 4) * FINISH_ROW + col + lane % 4 * 2;
-#pragma unroll
-    for (int m = 0; m < 4; m++)
-#pragma unroll
-        for (int n = 0; n < 4; n++)
-#pragma unroll
-            for (int r = 0; r < 2; r++)
-                *(float2 *)(to + (16 * m + 8 * r) * FINISH_ROW + 8 * n) =
-                    make_float2(sum[m][n][2 * r], sum[m][n][2 * r + 1]);
+    mf_store((float *)shared, sum, row, col);
     __syncthreads();
     finish_block(f, (const float *)shared, first_row, first_col);
 }

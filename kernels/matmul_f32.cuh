@@ -86,14 +86,34 @@ struct mf_plain {
     }
 };
 
-/* The sums of warp (wm,wn) of 2×4: 64 rows, 32 columns. */
+/* Stores a warp's sums, 64 rows and MF_COLS columns, at (row, col) of the block's tile. */
+constexpr int MF_COLS = 4 * MMA_N;
+__device__ static inline void mf_store(float *tile, const float (&sum)[4][4][4], int row, int col)
+{
+    int lane = mma_lane();
+    float *to = tile + (row + mma_line(lane)) * FINISH_ROW + col + mma_part(lane) * MMA_COLS;
+#pragma unroll
+    for (int m = 0; m < 4; m++)
+#pragma unroll
+        for (int n = 0; n < 4; n++)
+#pragma unroll
+            for (int r = 0; r < MMA_ROWS; r++) {
+                float x[MMA_COLS];
+                sums_row(x, sum[m][n], r);
+                store_floats(to + (16 * m + 8 * r) * FINISH_ROW + MMA_N * n, x);
+            }
+}
+
+/* The sums of warp (wm,wn): 64 rows, MF_COLS columns. */
 struct mf_tf32 {
     float sum[4][4][4];
+    __device__ static int row(void) { return warp() / (MF_TILE / MF_COLS) * 64; }
+    __device__ static int col(void) { return warp() % (MF_TILE / MF_COLS) * MF_COLS; }
+    __device__ static int warp(void) { return (int)threadIdx.x / MMA_LANES; }
     __device__ void add(const float *a, const float *b)
     {
-        int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP, g = lane / 4,
-            t = lane % 4;
-        const float *x = a + warp / 4 * 64 + g, *y = b + warp % 4 * 32 + g;
+        int line = mma_line(mma_lane()), part = mma_part(mma_lane());
+        const float *x = a + row() + line, *y = b + col() + line;
 #pragma unroll
         for (int k = 0; k < MF_K; k += 8) {
             uint32_t fb[4][2];
@@ -101,31 +121,21 @@ struct mf_tf32 {
             for (int n = 0; n < 4; n++)
 #pragma unroll
                 for (int i = 0; i < 2; i++)
-                    fb[n][i] = to_tf32(y[(k + t + 4 * i) * MF_ROW + 8 * n]);
+                    fb[n][i] = to_tf32(y[(k + part + 4 * i) * MF_ROW + MMA_N * n]);
 #pragma unroll
             for (int m = 0; m < 4; m++) {
-                uint32_t fa[4];
+                uint32_t fa[2 * MMA_ROWS];
 #pragma unroll
-                for (int i = 0; i < 4; i++)
-                    fa[i] = to_tf32(x[(k + t + i / 2 * 4) * MF_ROW + 16 * m + i % 2 * 8]);
+                for (int i = 0; i < 2 * MMA_ROWS; i++)
+                    fa[i] = to_tf32(
+                        x[(k + part + i / MMA_ROWS * 4) * MF_ROW + 16 * m + i % MMA_ROWS * 8]);
 #pragma unroll
                 for (int n = 0; n < 4; n++)
                     mma_tf32(sum[m][n], fa, fb[n]);
             }
         }
     }
-    __device__ void store(float *tile) const
-    {
-        int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP;
-        float *to = tile + (warp / 4 * 64 + lane / 4) * FINISH_ROW + warp % 4 * 32 + lane % 4 * 2;
-#pragma unroll
-        for (int m = 0; m < 4; m++)
-#pragma unroll
-            for (int n = 0; n < 4; n++)
-#pragma unroll
-                for (int i = 0; i < 4; i++)
-                    to[(16 * m + i / 2 * 8) * FINISH_ROW + 8 * n + i % 2] = sum[m][n][i];
-    }
+    __device__ void store(float *tile) const { mf_store(tile, sum, row(), col()); }
 };
 
 template <typename Sums>

@@ -1,26 +1,39 @@
-/* tensor_core — a warp's matrix products, the loads that feed them, and asynchronous copies into
- * shared memory. Must not know operations.
+/* tensor_core — matrix products of a warp (NVIDIA) or a wavefront (AMD), the loads that feed them, and
+ * asynchronous copies into shared memory. Must not know operations.
  *
- * All inline PTX of the program except exp2_quick and rcp_quick (common.cuh), for sm_80 and later;
- * under the emulation the same wrappers call tests/emu. Fragments are laid out as in the PTX manual
- * (lane = 4·g + t):
- *   m16n8k16 (bf16, f16), two elements a word, the lower one in the low half
- *     a[0] rows g,   columns 2t,2t+1    a[1] rows g+8 | a[2], a[3] the same at columns 2t+8,2t+9
- *     b[0] rows (k) 2t,2t+1 of column g | b[1] rows 2t+8,2t+9
- *   m16n8k8 (tf32)
- *     a[0] (g,t)  a[1] (g+8,t)  a[2] (g,t+4)  a[3] (g+8,t+4) | b[0] (t,g)  b[1] (t+4,g)
- *   d[0], d[1] row g, columns 2t, 2t+1; d[2], d[3] row g+8
- * So d of one product, packed in pairs, is a of the next: a[0] = d[0],d[1]; a[1] = d[2],d[3]; a[2],
- * a[3] of the next 8 columns. */
+ * All inline PTX of the program except exp2_quick and rcp_quick (common.cuh), for sm_80 and later,
+ * and all matrix instructions of AMD GPUs (MFMA); under the emulation the same wrappers call
+ * tests/emu. A product is d (16,MMA_N) += a (16,16) · b (16,MMA_N), two 16-bit elements a word, the
+ * lower one in the low half. The lanes of a product hold, with l = mma_line(lane) and p = mma_part(lane):
+ *   d   rows l and, if MMA_ROWS is 2, l+8; MMA_COLS columns from p·MMA_COLS on:
+ *       d[r·MMA_COLS + c] is row l+8r, column p·MMA_COLS + c
+ *   NVIDIA (PTX manual, m16n8k16; m16n8k8 for tf32): MMA_N 8, lane = 4·l + p
+ *       a[0] row l, k 2p,2p+1    a[1] row l+8 | a[2], a[3] the same at k 2p+8,2p+9
+ *       b[0] k 2p,2p+1 of column l            | b[1] k 2p+8,2p+9
+ *   AMD (CDNA 2 and 3 manuals, v_mfma_f32_16x16x16: its first factor is b, its second a, so that its
+ *   result is the transpose of theirs): MMA_N 16, lane = 16·p + l
+ *       a row l, k 4p … 4p+3     b k 4p … 4p+3 of column l
+ *   tf32: a[i] row l + i % MMA_ROWS · 8, k p + i / MMA_ROWS · 4; b[i] k p + 4i of column l
+ * So d of 16 columns, packed in pairs, is a of the next product (frag_of_sums in tile.cuh). */
 #ifndef CONVOY_KERNELS_TENSOR_CORE_CUH
 #define CONVOY_KERNELS_TENSOR_CORE_CUH
 
 #include "kernels/common.cuh"
 
 #ifdef CONVOY_HIP
-/* ---- AMD GPUs: the same fragments. A warp is half of a wavefront and exchanges factors by
- * shuffles. This is right and slow: no matrix instruction (MFMA) is used, whose fragments are laid
- * out over 64 lanes. The emulation runs it as it is. ---- */
+constexpr int MMA_LANES = 64, MMA_N = 16, MMA_ROWS = 1, MMA_COLS = 4;
+__device__ static inline int mma_line(int lane) { return lane % 16; }
+__device__ static inline int mma_part(int lane) { return lane % MMA_LANES / 16; }
+#else
+constexpr int MMA_LANES = WARP, MMA_N = 8, MMA_ROWS = 2, MMA_COLS = 2;
+__device__ static inline int mma_line(int lane) { return lane / 4; }
+__device__ static inline int mma_part(int lane) { return lane % 4; }
+#endif
+__device__ static inline int mma_lane(void) { return (int)threadIdx.x % MMA_LANES; }
+
+#ifdef CONVOY_HIP
+/* ---- AMD GPUs. All lanes of a wavefront call these functions together: its two warps must be at
+ * the same instruction. ---- */
 
 /* An address in shared memory; in the emulation an offset in the launch's. HIP_AT is the
  * pointer. */
@@ -32,97 +45,64 @@ __device__ static inline shared_at shared_address(const void *p)
     return (shared_at)((const unsigned char *)p - emu_shared());
 }
 #else
-#define HIP_AT(type, at) ((__attribute__((address_space(3))) type *)(uintptr_t)(at))
+#define HIP_AT(type, at) ((type *)(__attribute__((address_space(3))) type *)(uintptr_t)(at))
 __device__ static inline shared_at shared_address(const void *p)
 {
     return (shared_at)(uintptr_t)(const __attribute__((address_space(3))) void *)p;
 }
+
+/* The operands of a matrix instruction. */
+typedef short mfma_bf16 __attribute__((ext_vector_type(4)));
+typedef _Float16 mfma_f16 __attribute__((ext_vector_type(4)));
+typedef float mfma_sums __attribute__((ext_vector_type(4)));
 #endif
 
-/* warp_words — N words of each lane, which the lanes of the warp read from one another; all lanes
- * call `of` together. */
-#ifndef CONVOY_EMU
-template <int N> struct warp_words {
-    const uint32_t (&own)[N];
-    __device__ explicit warp_words(const uint32_t (&x)[N]) : own(x) {}
-    __device__ uint32_t of(int lane, int i) const { return __shfl_sync(WARP_ALL, own[i], lane); }
-};
+/* Chips of gfx90a read subnormal elements as 0. */
+template <typename T>
+__device__ static inline void mma(float (&d)[4], const uint32_t (&a)[2], const uint32_t (&b)[2])
+{
+    constexpr bool IS_BF16 = std::is_same<T, bf16>::value;
+#ifdef CONVOY_EMU
+    emu_mfma_k16(d, b, a, IS_BF16);
+#else
+    using factor = typename std::conditional<IS_BF16, mfma_bf16, mfma_f16>::type;
+    factor x, y;
+    mfma_sums sums = {d[0], d[1], d[2], d[3]};
+    memcpy(&x, b, sizeof x);
+    memcpy(&y, a, sizeof y);
+    if constexpr (IS_BF16)
+        sums = __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(x, y, sums, 0, 0, 0);
+    else
+        sums = __builtin_amdgcn_mfma_f32_16x16x16f16(x, y, sums, 0, 0, 0);
+    memcpy(d, &sums, sizeof sums);
 #endif
-
-/* Adds to d, for two numbers of k, the products of two rows of a and two columns of b. */
-template <typename T>
-__device__ static inline void mma_pairs(float (&d)[4], const uint32_t (&row)[2],
-                                        const uint32_t (&column)[2])
-{
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        d[i] = fmaf(unpack_low<T>(row[i / 2]), unpack_low<T>(column[i % 2]), d[i]);
-        d[i] = fmaf(unpack_high<T>(row[i / 2]), unpack_high<T>(column[i % 2]), d[i]);
-    }
 }
 
-/* The words of row g lie in the lanes 4g … 4g+3, those of column 2t in the lanes 8t … 8t+3. */
-template <typename T>
-__device__ static inline void mma(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2])
-{
-    int lane = (int)threadIdx.x % WARP, row = lane / 4 * 4, column = lane % 4 * 8;
-    const uint32_t own[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
-    const warp_words<6> warp(own);
-#pragma unroll
-    for (int half = 0; half < 2; half++)
-#pragma unroll 1 /* kernels unroll their products, and the code would be eight times as long */
-        for (int i = 0; i < 4; i++) { /* k 8·half + 2i and the next */
-            const uint32_t rows[2] = {warp.of(row + i, 2 * half), warp.of(row + i, 2 * half + 1)};
-            const uint32_t columns[2] = {warp.of(column + i, 4 + half),
-                                         warp.of(column + 4 + i, 4 + half)};
-            mma_pairs<T>(d, rows, columns);
-        }
-}
-
-__device__ static inline void mma_tf32(float (&d)[4], const uint32_t (&a)[4],
+/* Multiplies floats without rounding them to tf32, which gfx90a does not have. */
+__device__ static inline void mma_tf32(float (&d)[4], const uint32_t (&a)[2],
                                        const uint32_t (&b)[2])
 {
-    int lane = (int)threadIdx.x % WARP, row = lane / 4 * 4, column = lane % 4 * 8;
-    const uint32_t own[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
-    const warp_words<6> warp(own);
+#ifdef CONVOY_EMU
+    for (int i = 0; i < 2; i++)
+        emu_mfma_k4(d, __uint_as_float(b[i]), __uint_as_float(a[i]));
+#else
+    mfma_sums sums = {d[0], d[1], d[2], d[3]};
 #pragma unroll
-    for (int half = 0; half < 2; half++)
-#pragma unroll 1
-        for (int k = 0; k < 4; k++)
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                d[i] = fmaf(__uint_as_float(warp.of(row + k, 2 * half + i / 2)),
-                            __uint_as_float(warp.of(column + i % 2 * 4 + k, 4 + half)), d[i]);
+    for (int i = 0; i < 2; i++)
+        sums = __builtin_amdgcn_mfma_f32_16x16x4f32(__uint_as_float(b[i]), __uint_as_float(a[i]),
+                                                    sums, 0, 0, 0);
+    memcpy(d, &sums, sizeof sums);
+#endif
 }
+__device__ static inline uint32_t to_tf32(float x) { return __float_as_uint(x); }
 
-__device__ static inline uint32_t to_tf32(float x)
+/* Lanes in both halves of a wavefront hold a row, so the shuffle crosses them. */
+__device__ static inline float mma_row_peer(float x, int step)
 {
-    uint32_t u = __float_as_uint(x);
-    return (u & 0x7F800000u) == 0x7F800000u ? u : (u + 0x1000u) & 0xFFFFE000u;
+    return __shfl_xor(x, 16 << step, MMA_LANES);
 }
-
-__device__ static inline void ldmatrix_x4(uint32_t (&r)[4], shared_at row)
-{
-    int lane = (int)threadIdx.x % WARP;
-    const uint32_t own[1] = {row};
-    const warp_words<1> rows(own);
-#pragma unroll
-    for (int m = 0; m < 4; m++)
-        r[m] = HIP_AT(const uint32_t, rows.of(8 * m + lane / 4, 0))[lane % 4];
-}
-__device__ static inline void ldmatrix_x4_trans(uint32_t (&r)[4], shared_at row)
-{
-    int lane = (int)threadIdx.x % WARP;
-    const uint32_t own[1] = {row};
-    const warp_words<1> rows(own);
-#pragma unroll
-    for (int m = 0; m < 4; m++) {
-        shared_at low = rows.of(8 * m + lane % 4 * 2, 0),
-                  high = rows.of(8 * m + lane % 4 * 2 + 1, 0);
-        r[m] = (uint32_t)HIP_AT(const uint16_t, low)[lane / 4] |
-               (uint32_t)HIP_AT(const uint16_t, high)[lane / 4] << 16;
-    }
-}
+/* The emulation has no fence of a wavefront's halves; this one is called twice a block. */
+__device__ static inline void mma_fence(void) { __syncthreads(); }
 
 /* The copy has ended when the function returns, so groups need not be counted. */
 __device__ static inline void cp_async(shared_at to, const void *from, int valid_bytes)
@@ -157,7 +137,7 @@ __device__ static inline shared_at shared_address(const void *p)
 }
 #endif
 
-/* mma<T> — d (16,8) f32 += a (16,16) T · b (16,8) T; all lanes of the warp. */
+/* mma<T> — adds the product of two factors of T to d; all lanes of the warp call it. */
 template <typename T>
 __device__ static inline void mma(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]);
 template <>
@@ -211,6 +191,16 @@ __device__ static inline uint32_t to_tf32(float x)
     return u;
 #endif
 }
+
+/* mma_row_peer — returns x of a lane that holds other columns of the same row. Exchanges with step 0
+ * and with step 1 reach all lanes of the row. */
+__device__ static inline float mma_row_peer(float x, int step)
+{
+    return __shfl_xor_sync(WARP_ALL, x, 1 << step);
+}
+/* mma_fence — orders the accesses to shared memory of the lanes of a product. All threads of the
+ * block call it. */
+__device__ static inline void mma_fence(void) { __syncwarp(); }
 
 /* ldmatrix_x4 — loads four 8×8 matrices of 16-bit elements from shared memory. Lane 8m+j passes the
  * address (16-byte aligned) of row j of matrix m; r[m] gets row g, columns 2t,2t+1 of it.
@@ -270,6 +260,24 @@ template <int N> __device__ static inline void cp_wait(void)
 }
 
 #endif
+
+/* mma_16 — adds the product of a and b (16,16) to d of 16 columns. */
+template <typename T>
+__device__ static inline void mma_16(float (*d)[4], const uint32_t (&a)[2 * MMA_ROWS],
+                                     const uint32_t (&b)[16 / MMA_N][2])
+{
+#pragma unroll
+    for (int i = 0; i < 16 / MMA_N; i++)
+        mma<T>(d[i], a, b[i]);
+}
+
+/* sums_row — copies the lane's columns of its row r from d. */
+__device__ static inline void sums_row(float (&x)[MMA_COLS], const float (&d)[4], int r)
+{
+#pragma unroll
+    for (int c = 0; c < MMA_COLS; c++)
+        x[c] = d[r * MMA_COLS + c];
+}
 
 /* swizzle — returns the byte offset of 16-byte vector `vector` of row `row` in a tile of VECTORS (a
  * power of two, ≥ 8) vectors a row. The eight rows that one matrix of ldmatrix reads lie in

@@ -1,4 +1,4 @@
-/* tile — tiles of 16-bit rows in shared memory, and the fragments that tensor cores read from them.
+/* tile — tiles of 16-bit rows in shared memory, and the fragments that products read from them.
  *
  * A row of a tile has D/8 vectors of 16 bytes, swizzled (tensor_core.cuh). The name of a fragment
  * states how the tile holds the factor: frag_a for a tile (m,k), frag_a_trans for (k,m); frag_b for
@@ -8,6 +8,38 @@
 
 #include "kernels/tensor_core.cuh"
 
+#ifdef CONVOY_HIP
+/* AMD GPUs: a and b have the same layout, of 16 lines (rows of a, columns of b). */
+template <int VECTORS>
+__device__ static inline void frag_a(uint32_t (&a)[2], shared_at tile, int row, int vector)
+{
+    int line = mma_line(mma_lane()), part = mma_part(mma_lane());
+    shared_at at = swizzle_at<VECTORS>(swizzle_lane<VECTORS>(tile, line, part / 2), row, vector);
+    move_words<CACHE_KEEP>(a, HIP_AT(const uint32_t, at + (shared_at)(part % 2 * 8)));
+}
+template <int VECTORS>
+__device__ static inline void frag_a_trans(uint32_t (&a)[2], shared_at tile, int k, int vector)
+{
+    int line = mma_line(mma_lane()), part = mma_part(mma_lane());
+    uint32_t x[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        shared_at row = swizzle_lane<VECTORS>(tile, 4 * part + i, line / 8);
+        x[i] = HIP_AT(const uint16_t, swizzle_at<VECTORS>(row, k, vector))[line % 8];
+    }
+    a[0] = x[0] | x[1] << 16, a[1] = x[2] | x[3] << 16;
+}
+template <int VECTORS>
+__device__ static inline void frag_b(uint32_t (&b)[1][2], shared_at tile, int n, int vector)
+{
+    frag_a<VECTORS>(b[0], tile, n, vector);
+}
+template <int VECTORS>
+__device__ static inline void frag_b_trans(uint32_t (&b)[1][2], shared_at tile, int k, int vector)
+{
+    frag_a_trans<VECTORS>(b[0], tile, k, vector);
+}
+#else
 /* Loads a: rows row … row+15 (row a multiple of 8) and columns 8·vector … 8·vector+15 (vector
  * even). */
 template <int VECTORS>
@@ -26,40 +58,47 @@ __device__ static inline void frag_a_trans(uint32_t (&a)[4], shared_at tile, int
         a, swizzle_at<VECTORS>(swizzle_lane<VECTORS>(tile, lane / 16 * 8 + lane % 8, lane / 8 % 2),
                                k, vector));
 }
-/* Loads b: 16 columns n … n+15 (b0: the first eight, b1: the others) and k = 8·vector …
+/* Loads b: 16 columns n … n+15 (b[0]: the first eight, b[1]: the others) and k = 8·vector …
  * 8·vector+15. */
 template <int VECTORS>
-__device__ static inline void frag_b(uint32_t (&b0)[2], uint32_t (&b1)[2], shared_at tile, int n,
-                                     int vector)
+__device__ static inline void frag_b(uint32_t (&b)[2][2], shared_at tile, int n, int vector)
 {
     int lane = (int)threadIdx.x % WARP;
     uint32_t r[4];
     ldmatrix_x4(
         r, swizzle_at<VECTORS>(swizzle_lane<VECTORS>(tile, lane / 16 * 8 + lane % 8, lane / 8 % 2),
                                n, vector));
-    b0[0] = r[0], b0[1] = r[1], b1[0] = r[2], b1[1] = r[3];
+    b[0][0] = r[0], b[0][1] = r[1], b[1][0] = r[2], b[1][1] = r[3];
 }
 /* Loads b of the transpose: rows of the tile are k … k+15, columns n = 8·vector … 8·vector+15. */
 template <int VECTORS>
-__device__ static inline void frag_b_trans(uint32_t (&b0)[2], uint32_t (&b1)[2], shared_at tile,
-                                           int k, int vector)
+__device__ static inline void frag_b_trans(uint32_t (&b)[2][2], shared_at tile, int k, int vector)
 {
     int lane = (int)threadIdx.x % WARP;
     uint32_t r[4];
     ldmatrix_x4_trans(
         r, swizzle_at<VECTORS>(swizzle_lane<VECTORS>(tile, lane % 16, lane / 16), k, vector));
-    b0[0] = r[0], b0[1] = r[1], b1[0] = r[2], b1[1] = r[3];
+    b[0][0] = r[0], b[0][1] = r[1], b[1][0] = r[2], b[1][1] = r[3];
+}
+#endif
+
+/* frag_of_sums — rounds d of 16 columns to a, whose k are these columns. */
+template <typename T>
+__device__ static inline void frag_of_sums(uint32_t (&a)[2 * MMA_ROWS], const float (*d)[4])
+{
+#pragma unroll
+    for (int i = 0; i < 2 * MMA_ROWS; i++)
+        a[i] = pack2<T>(d[i / 2][i % 2 * 2], d[i / 2][i % 2 * 2 + 1]);
 }
 
-/* frag_of_sums — rounds d of two neighbouring 8-column tiles to a of 16 columns of k. */
-template <typename T>
-__device__ static inline void frag_of_sums(uint32_t (&a)[4], const float (&left)[4],
-                                           const float (&right)[4])
+/* sums_at — returns the place of the lane's columns of d in a row of a swizzled tile; d begins at
+ * column MMA_N·n. */
+template <int VECTORS>
+__device__ static inline unsigned char *sums_at(unsigned char *tile, int row, int n, int lane)
 {
-    a[0] = pack2<T>(left[0], left[1]);
-    a[1] = pack2<T>(left[2], left[3]);
-    a[2] = pack2<T>(right[0], right[1]);
-    a[3] = pack2<T>(right[2], right[3]);
+    int part = mma_part(lane);
+    return MMA_N == 8 ? tile + swizzle<VECTORS>(row, n) + part * 4
+                      : tile + swizzle<VECTORS>(row, 2 * n + part / 2) + part % 2 * 8;
 }
 
 /* tile_copy — starts to copy ROWS rows of D elements into the tile; rows ≥ rows_n and columns ≥

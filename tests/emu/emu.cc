@@ -56,10 +56,13 @@ static void *main_sp;
 static void (*block_run)(void *);
 static void *block_arg;
 static unsigned char *shared_all;
+/* AHEAD: choices after which another warp may continue; twice the lanes meet in half as many waves. */
 #ifdef EMU_HIP
 #define SHARED_MOST ((size_t)64 << 10)
+#define AHEAD 1024
 #else
 #define SHARED_MOST ((size_t)227 << 10)
+#define AHEAD 256
 #endif
 static size_t shared_bytes_now, shared_most = SHARED_MOST;
 static uint64_t seed_now, draws;
@@ -152,7 +155,11 @@ static void pick_warp(void)
 {
     if (seed_now == 0) {
         warp_now = warps_ready >> warp_now & 1 ? warp_now : __builtin_ctz(warps_ready);
-    } else if (is_fair || !(warps_ready >> warp_now & 1) || draw() % 256 == 0) {
+#ifdef EMU_HIP /* the other half of the wavefront, which may wait for this one */
+    } else if (!is_fair && !(warps_ready >> warp_now & 1) && warps_ready >> (warp_now ^ 1) & 1) {
+        warp_now ^= 1;
+#endif
+    } else if (is_fair || !(warps_ready >> warp_now & 1) || draw() % AHEAD == 0) {
         uint32_t left = warps_ready;
         for (int skip = (int)(draw() % (uint64_t)__builtin_popcount(left)); skip > 0; skip--)
             left &= left - 1;
@@ -450,23 +457,48 @@ void emu_shuffle_all(void **args, unsigned mask)
 int emu_wave_lane(void) { return (int)(self - fibers) % 64; }
 uint64_t emu_draw(void) { return draw(); }
 
-struct words {
-    uint32_t *all;
-    const uint32_t *own;
-    int n;
-};
-static void words_all(void **args, unsigned)
+/* Both warps meet: their lanes count as in a warp operation, of two warps. */
+void emu_wave(emu_warp_fn *all, void *args)
 {
-    for (int to = 0; to < 32; to++)
-        for (int from = 0; from < 32; from++) {
-            const struct words *w = (const struct words *)args[from];
-            memcpy(((struct words *)args[to])->all + from * w->n, w->own, (size_t)w->n * 4);
-        }
+    int first = (int)(self - fibers) / 64 * 64, warp = first / 32;
+    if (first + 64 > fibers_n)
+        emu_fail("thread %d is in an operation of a wavefront, which has only %d lanes here",
+                 (int)(self - fibers), fibers_n - first);
+    self->all = all, self->mask = 0, self->args = args;
+    met[self->where.thread.x / 32] |= 1u << self->where.lane;
+    if (gone[warp] | gone[warp + 1])
+        emu_fail("lanes of thread %d's wavefront have left", (int)(self - fibers));
+    if (~met[warp] | ~met[warp + 1]) {
+        go_on();
+        return;
+    }
+    void *lanes[64];
+    for (int i = 0; i < 64; i++) {
+        const struct emu_fiber *f = &fibers[first + i];
+        if (f->all != all || f->mask != 0)
+            emu_fail("lane %d of the wavefront of thread %d is in another operation", i,
+                     (int)(self - fibers));
+        lanes[i] = f->args;
+    }
+    all(lanes, 0);
+    for (int i = 0; i < 2; i++) {
+        if (emu_watch)
+            emu_watch->warp(warp + i, 0xFFFFFFFFu, false);
+        met[warp + i] = 0;
+    }
+    for (int i = 0; i < 64; i++) {
+        fibers[first + i].all = NULL;
+        make_ready(first + i);
+    }
+    go_on();
 }
-void emu_words(uint32_t *all, const uint32_t *own, int n)
+
+void emu_wave_shuffle_all(void **args, unsigned)
 {
-    struct words w = {all, own, n};
-    emu_warp(0xFFFFFFFFu, words_all, &w);
+    for (int i = 0; i < 64; i++) {
+        struct emu_shuffle *s = (struct emu_shuffle *)args[i];
+        s->out = ((struct emu_shuffle *)args[s->from])->in;
+    }
 }
 #endif
 

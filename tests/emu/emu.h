@@ -30,6 +30,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <type_traits>
 #ifdef EMU_HIP
 #include <utility>
 #endif
@@ -214,35 +215,34 @@ template <typename T> static inline T emu_shuffle_from(unsigned mask, T value, i
     return value;
 }
 #ifdef EMU_HIP
-/* HIP's functions of a wavefront, which have no mask. The 32 lanes that kernels call a warp meet.
- * The other half may be at the same instruction or elsewhere: a shuffle from there is a mistake,
- * and its votes are drawn. */
+/* HIP's functions of a wavefront, which have no mask. With a width of 32 or less, the lanes that
+ * kernels call a warp meet: the other half may be at the same instruction or elsewhere, and its
+ * votes are drawn. With a width of 64 and in matrix instructions all lanes meet. */
 int emu_wave_lane(void); /* of 64 */
 uint64_t emu_draw(void);
+void emu_wave(emu_warp_fn *all, void *args);
+emu_warp_fn emu_wave_shuffle_all; /* of 64 lanes */
 static inline unsigned __lane_id(void) { return (unsigned)emu_wave_lane(); }
-template <typename T> static inline T emu_wave_from(T value, int from)
+template <typename T> static inline T emu_wave_from(T value, int from, int width)
 {
-    if (from / 32 != emu_wave_lane() / 32)
-        emu_fail("lane %d of a wavefront shuffles from lane %d, in the other half", emu_wave_lane(),
-                 from);
-    return emu_shuffle_from(0xFFFFFFFFu, value, from % 32);
+    if (width <= 32)
+        return emu_shuffle_from(0xFFFFFFFFu, value, from % 32);
+    static_assert(sizeof(T) <= 8, "a shuffle moves 4 or 8 bytes");
+    struct emu_shuffle s = {0, 0, from};
+    memcpy(&s.in, &value, sizeof value);
+    emu_wave(emu_wave_shuffle_all, &s);
+    memcpy(&value, &s.out, sizeof value);
+    return value;
 }
 template <typename T> static inline T __shfl(T value, int from, int width = 64)
 {
-    return emu_wave_from(value, (emu_wave_lane() & ~(width - 1)) + (from & (width - 1)));
+    return emu_wave_from(value, (emu_wave_lane() & ~(width - 1)) + (from & (width - 1)), width);
 }
 template <typename T> static inline T __shfl_xor(T value, int bits, int width = 64)
 {
     int lane = emu_wave_lane(), to = lane ^ bits, end = (lane & ~(width - 1)) + width;
-    return emu_wave_from(value, to < end ? to : lane);
+    return emu_wave_from(value, to < end ? to : lane, width);
 }
-/* warp_words of kernels/tensor_core.cuh: the lanes meet once, and each keeps the words of all. */
-void emu_words(uint32_t *all, const uint32_t *own, int n);
-template <int N> struct warp_words {
-    uint32_t all[32][N];
-    explicit warp_words(const uint32_t (&own)[N]) { emu_words(all[0], own, N); }
-    EMU_PLAIN uint32_t of(int lane, int i) const { return all[lane][i]; }
-};
 static inline unsigned long long __ballot(int value)
 {
     struct emu_shuffle s = {value != 0, 0, 0};
@@ -504,6 +504,10 @@ void emu_mma_bf16(float *d, const uint32_t *a, const uint32_t *b);
 void emu_mma_f16(float *d, const uint32_t *a, const uint32_t *b);
 void emu_mma_tf32(float *d, const uint32_t *a, const uint32_t *b);
 void emu_ldmatrix(uint32_t *r, int matrices, bool trans, const void *row);
+#ifdef EMU_HIP
+void emu_mfma_k16(float *d, const uint32_t *first, const uint32_t *second, bool is_bf16);
+void emu_mfma_k4(float *d, float first, float second);
+#endif
 void emu_cp_async(void *to, const void *from, int bytes, int valid_bytes);
 void emu_cp_commit(void);
 void emu_cp_wait(int groups_left);

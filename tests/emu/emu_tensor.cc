@@ -1,6 +1,6 @@
-/* emu_tensor — a warp's tensor cores and asynchronous copies, with fragments laid out as in the PTX
- * manual ("Matrix Fragments for mma.m16n8k16", "… mma.m16n8k8", ldmatrix), and the rounding of
- * halves. */
+/* emu_tensor — matrix products and loads of a warp, with fragments laid out as in the PTX manual
+ * ("Matrix Fragments for mma.m16n8k16", "… mma.m16n8k8", ldmatrix), matrix instructions of AMD's
+ * wavefronts (CDNA 2 and 3 ISA manuals), and the rounding of halves. */
 #include "tests/emu/emu.h"
 
 float emu_half_to_float(uint16_t bits)
@@ -134,6 +134,62 @@ void emu_mma_tf32(float *d, const uint32_t *a, const uint32_t *b)
     struct mma_args args = {d, a, b};
     emu_warp(0xFFFFFFFFu, mma_tf32_all, &args);
 }
+
+#ifdef EMU_HIP
+/* The instruction's own order of factors: the first is (16,k), the second (k,16). Lane 16·p + l
+ * holds row l of the first and column l of the second, k·p/4 … of both, and of d column l, rows 4p …
+ * 4p+3. */
+struct mfma_args {
+    float *d, first[4], second[4]; /* factors: elements of consecutive k */
+};
+
+/* Adds four products at a time to what is there, exactly, and rounds to nearest. */
+static void mfma_k16_all(void **args, unsigned)
+{
+    struct mfma_args **lanes = (struct mfma_args **)args;
+    for (int lane = 0; lane < 64; lane++)
+        for (int v = 0; v < 4; v++) {
+            float *d = &lanes[lane]->d[v];
+            for (int p = 0; p < 4; p++) {
+                const float *x = lanes[16 * p + lane / 16 * 4 + v]->first,
+                            *y = lanes[16 * p + lane % 16]->second;
+                double sum = (double)*d;
+                for (int k = 0; k < 4; k++)
+                    sum += (double)x[k] * (double)y[k];
+                *d = (float)sum;
+            }
+        }
+}
+
+/* One fused product and sum after the other. */
+static void mfma_k4_all(void **args, unsigned)
+{
+    struct mfma_args **lanes = (struct mfma_args **)args;
+    for (int lane = 0; lane < 64; lane++)
+        for (int v = 0; v < 4; v++)
+            for (int p = 0; p < 4; p++)
+                lanes[lane]->d[v] = fmaf(lanes[16 * p + lane / 16 * 4 + v]->first[0],
+                                         lanes[16 * p + lane % 16]->second[0], lanes[lane]->d[v]);
+}
+
+/* gfx90a reads subnormal elements as 0. */
+void emu_mfma_k16(float *d, const uint32_t *first, const uint32_t *second, bool is_bf16)
+{
+    struct mfma_args args = {d, {}, {}};
+    const float least = is_bf16 ? 0x1p-126f : 0x1p-14f;
+    for (int k = 0; k < 4; k++) {
+        float x = half_of(first[k / 2], k % 2, is_bf16), y = half_of(second[k / 2], k % 2, is_bf16);
+        args.first[k] = fabsf(x) < least ? 0 : x;
+        args.second[k] = fabsf(y) < least ? 0 : y;
+    }
+    emu_wave(mfma_k16_all, &args);
+}
+void emu_mfma_k4(float *d, float first, float second)
+{
+    struct mfma_args args = {d, {first}, {second}};
+    emu_wave(mfma_k4_all, &args);
+}
+#endif
 
 struct ldmatrix_args {
     uint32_t *r;

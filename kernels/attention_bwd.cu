@@ -127,7 +127,7 @@ __device__ static inline void bwd_probs(float (&s)[BQ / MMA_N][4], float (&dp)[B
                                         int key, int query)
 {
     float scale = a.scale * ATTENTION_LOG2E;
-    int in_tile = mma_part((int)threadIdx.x) * MMA_COLS;
+    int in_tile = MMA_PART((int)threadIdx.x) * MMA_COLS;
 #pragma unroll
     for (int n = 0; n < BQ / MMA_N; n++)
 #pragma unroll
@@ -151,7 +151,7 @@ template <typename T, int BQ>
 __device__ static inline void bwd_put(unsigned char *tile, const float (&ds)[BQ / MMA_N][4],
                                       int warp_row)
 {
-    int lane = mma_lane(), row = warp_row + mma_line(lane);
+    int lane = mma_lane(), row = warp_row + MMA_LINE(lane);
 #pragma unroll
     for (int n = 0; n < BQ / MMA_N; n++)
 #pragma unroll
@@ -173,7 +173,7 @@ __device__ static inline void bwd_queries(float *acc, shared_at ds, shared_at k_
     [[maybe_unused]] constexpr int UNROLLED = D > 64 ? 1 : 4;
     int lane = mma_lane();
     float c[N / MMA_N][4];
-    float *to = acc + (int64_t)(query + mma_line(lane)) * D + col + mma_part(lane) * MMA_COLS;
+    float *to = acc + (int64_t)(query + MMA_LINE(lane)) * D + col + MMA_PART(lane) * MMA_COLS;
 #pragma unroll
     for (int n = 0; n < N / MMA_N; n++)
 #pragma unroll
@@ -225,7 +225,7 @@ __device__ static inline void bwd_store(T *rows, const float (&sum)[N / MMA_N][4
     for (int n = 0; n < N / MMA_N; n++)
 #pragma unroll
         for (int r = 0; r < MMA_ROWS; r++) {
-            int j = key + mma_line(lane) + 8 * r, e = col + MMA_N * n + mma_part(lane) * MMA_COLS;
+            int j = key + MMA_LINE(lane) + 8 * r, e = col + MMA_N * n + MMA_PART(lane) * MMA_COLS;
             if (j >= a.t || e >= a.d)
                 continue;
             uint32_t *to = (uint32_t *)(rows + (int64_t)j * (OWN ? a.kv_row : a.row) + e);
@@ -238,7 +238,7 @@ __device__ static inline void bwd_store(T *rows, const float (&sum)[N / MMA_N][4
 /* Within attention_bwd_mma. */
 #define BWD_PROBS_ARGS                                                          \
     (s, dp, a, lse + half * BQ, delta + half * BQ, is_hidden, bh + head, first, \
-     query + mma_part(lane) * MMA_COLS)
+     query + MMA_PART(lane) * MMA_COLS)
 #define BWD_COPY(tile, at)                                                                    \
     tile_copy<T, BK, D, THREADS>(tile, ATTENTION_KV + at + (int64_t)key * k_stride, k_stride, \
                                  a.t - key, a.d)
@@ -288,7 +288,7 @@ __global__ void __launch_bounds__(WARPS *MMA_LANES) attention_bwd_mma(attention_
     };
     for (int key = (int)blockIdx.x * BK; key < a.t; key += a.splits_n * BK) {
         bool is_first = key == (int)blockIdx.x * BK;
-        int first = key + 16 * warp + mma_line(lane);
+        int first = key + 16 * warp + MMA_LINE(lane);
         const bool is_hidden[2] = {attention_is_hidden(a, b, first),
                                    MMA_ROWS == 2 && attention_is_hidden(a, b, first + 8)};
         /* From this query on, no key of the warp is hidden by causality. */

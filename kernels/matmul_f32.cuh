@@ -91,7 +91,7 @@ constexpr int MF_COLS = 4 * MMA_N;
 __device__ static inline void mf_store(float *tile, const float (&sum)[4][4][4], int row, int col)
 {
     int lane = mma_lane();
-    float *to = tile + (row + mma_line(lane)) * FINISH_ROW + col + mma_part(lane) * MMA_COLS;
+    float *to = tile + (row + MMA_LINE(lane)) * FINISH_ROW + col + MMA_PART(lane) * MMA_COLS;
 #pragma unroll
     for (int m = 0; m < 4; m++)
 #pragma unroll
@@ -112,7 +112,7 @@ struct mf_tf32 {
     __device__ static int warp(void) { return (int)threadIdx.x / MMA_LANES; }
     __device__ void add(const float *a, const float *b)
     {
-        int line = mma_line(mma_lane()), part = mma_part(mma_lane());
+        int line = MMA_LINE(mma_lane()), part = MMA_PART(mma_lane());
         const float *x = a + row() + line, *y = b + col() + line;
 #pragma unroll
         for (int k = 0; k < MF_K; k += 8) {

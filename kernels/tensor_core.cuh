@@ -6,8 +6,8 @@
  * tests/emu.
  *
  * A product is d (16,MMA_N) += a (16,16) · b (16,MMA_N), all lanes together. Factors have 16-bit
- * elements, two a word, the lower one in the low half. With l = mma_line(lane) and p =
- * mma_part(lane), a lane holds rows l and, if MMA_ROWS is 2, l+8 of d, MMA_COLS columns from
+ * elements, two a word, the lower one in the low half. With l = MMA_LINE(lane) and p =
+ * MMA_PART(lane), a lane holds rows l and, if MMA_ROWS is 2, l+8 of d, MMA_COLS columns from
  * p·MMA_COLS on: d[r·MMA_COLS + c] is row l+8r, column p·MMA_COLS+c. The factors:
  *   NVIDIA (m16n8k16 of the PTX manual)   lane = 4·l + p
  *     a[0] row l, k 2p,2p+1           a[1] row l+8 | a[2], a[3] the same at k 2p+8,2p+9
@@ -26,14 +26,15 @@
 
 #include "kernels/common.cuh"
 
+/* MMA_LINE and MMA_PART are no functions: with these, nvcc spills in attention's backward pass. */
 #ifdef CONVOY_HIP
 constexpr int MMA_LANES = 64, MMA_N = 16, MMA_ROWS = 1, MMA_COLS = 4;
-__device__ static inline int mma_line(int lane) { return lane % 16; }
-__device__ static inline int mma_part(int lane) { return lane % MMA_LANES / 16; }
+#define MMA_LINE(lane) ((lane) % 16)
+#define MMA_PART(lane) ((lane) % MMA_LANES / 16)
 #else
 constexpr int MMA_LANES = WARP, MMA_N = 8, MMA_ROWS = 2, MMA_COLS = 2;
-__device__ static inline int mma_line(int lane) { return lane / 4; }
-__device__ static inline int mma_part(int lane) { return lane % 4; }
+#define MMA_LINE(lane) ((lane) / 4)
+#define MMA_PART(lane) ((lane) % 4)
 #endif
 __device__ static inline int mma_lane(void) { return (int)threadIdx.x % MMA_LANES; }
 

@@ -13,14 +13,14 @@
 template <int VECTORS>
 __device__ static inline void frag_a(uint32_t (&a)[2], shared_at tile, int row, int vector)
 {
-    int line = mma_line(mma_lane()), part = mma_part(mma_lane());
+    int line = MMA_LINE(mma_lane()), part = MMA_PART(mma_lane());
     shared_at at = swizzle_at<VECTORS>(swizzle_lane<VECTORS>(tile, line, part / 2), row, vector);
     move_words<CACHE_KEEP>(a, HIP_AT(const uint32_t, at + (shared_at)(part % 2 * 8)));
 }
 template <int VECTORS>
 __device__ static inline void frag_a_trans(uint32_t (&a)[2], shared_at tile, int k, int vector)
 {
-    int line = mma_line(mma_lane()), part = mma_part(mma_lane());
+    int line = MMA_LINE(mma_lane()), part = MMA_PART(mma_lane());
     uint32_t x[4];
 #pragma unroll
     for (int i = 0; i < 4; i++) {
@@ -96,7 +96,7 @@ __device__ static inline void frag_of_sums(uint32_t (&a)[2 * MMA_ROWS], const fl
 template <int VECTORS>
 __device__ static inline unsigned char *sums_at(unsigned char *tile, int row, int n, int lane)
 {
-    int part = mma_part(lane);
+    int part = MMA_PART(lane);
     return MMA_N == 8 ? tile + swizzle<VECTORS>(row, n) + part * 4
                       : tile + swizzle<VECTORS>(row, 2 * n + part / 2) + part % 2 * 8;
 }

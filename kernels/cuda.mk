@@ -55,7 +55,7 @@ $(BUILD)/%_cu.o: %.cu $(BUILD)/cuda.txt
 endif
 
 # The C files that include CUDA's headers; rebuilt when CUDA is turned on or off.
-CUDA_USERS := src/dev/cuda/driver.c src/dev/cuda/runtime_cuda.c $(wildcard src/dev/blas/*.c)
+CUDA_USERS := src/dev/cuda/driver.c src/dev/cuda/runtime_cuda.c
 $(CUDA_USERS:%.c=$(BUILD)/%.o): CPPFLAGS += $(if $(HAS_CUDA),-DCONVOY_CUDA='"$(CUDA_ABOUT)"' -isystem $(CUDA_ROOT)/include)
 $(CUDA_USERS:%.c=$(BUILD)/%.o) $(BUILD)/libconvoy.a: $(BUILD)/cuda.txt
 # It has no path, so a tree that is moved or copied is not built again.

@@ -24,6 +24,9 @@
 #include <string.h>
 
 #include "fake_blas.h"
+#ifdef FAKE_HIP
+#include "tests/hip/fake_hipblaslt.h"
+#endif
 
 struct desc {
     cublasOperation_t ta, tb;
@@ -61,6 +64,47 @@ static touch_fn *touch;
 void fake_blas_device(device_fn *by, touch_fn *noted);
 void fake_blas_device(device_fn *by, touch_fn *noted) { device = by, touch = noted; }
 
+/* What hipBLASLt does otherwise (tests/hip/fake_hipblaslt.h). */
+#ifdef FAKE_HIP
+static const struct preference no_wish = {.align = {16, 16, 16, 16}};
+
+device_fn fake_hip_device; /* of tests/hip/fake_amdhip64.c */
+__attribute__((constructor)) static void begin(void) { device = fake_hip_device; }
+__attribute__((destructor)) static void end(void)
+{
+    FILE *f = getenv("FAKE_BLAS_COUNTS") != NULL ? fopen(getenv("FAKE_BLAS_COUNTS"), "w") : NULL;
+    if (f == NULL)
+        return;
+    fprintf(f, "with %d without %d halves %d wrong %d\n", counts[FAKE_WITH], counts[FAKE_WITHOUT],
+            counts[FAKE_HALVES], counts[FAKE_WRONG]);
+    fclose(f);
+}
+
+#ifndef FAKE_VERSION
+#define FAKE_VERSION 100100
+#endif
+cublasStatus_t hipblasLtGetVersion(void *handle, int *version);
+cublasStatus_t hipblasLtGetVersion(void *handle, int *version)
+{
+    *version = FAKE_VERSION;
+    return handle != NULL ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+}
+
+#ifdef FAKE_RUNTIME
+int hipGetDevice(int *device_i);
+int hipGetDevice(int *device_i)
+{
+    *device_i = 0;
+    return 0;
+}
+#endif
+#else
+static const struct preference no_wish = {0, CUBLASLT_REDUCTION_SCHEME_MASK, {256, 256, 256, 256}};
+
+size_t cublasLtGetVersion(void) { return 130002; }
+size_t cublasLtGetCudartVersion(void) { return 13000; }
+#endif
+
 cublasStatus_t cublasLtCreate(cublasLtHandle_t *out)
 {
     *out = malloc(1);
@@ -71,8 +115,6 @@ cublasStatus_t cublasLtDestroy(cublasLtHandle_t h)
     free(h);
     return CUBLAS_STATUS_SUCCESS;
 }
-size_t cublasLtGetVersion(void) { return 130002; }
-size_t cublasLtGetCudartVersion(void) { return 13000; }
 
 /* ---- descriptions ---- */
 
@@ -80,6 +122,7 @@ cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out, cublasCompute
                                         cudaDataType_t scale)
 {
     struct desc *d = calloc(1, sizeof *d);
+    d->ta = d->tb = CUBLAS_OP_N;
     d->compute = compute;
     d->epilogue = CUBLASLT_EPILOGUE_DEFAULT;
     d->bias_type = (cudaDataType_t)-1; /* as D */
@@ -105,7 +148,7 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
                                               const void *value, size_t bytes)
 {
     struct desc *d = (struct desc *)desc;
-    switch (what) {
+    switch ((int)what) {
         ATTRIBUTE(DESC_, TRANSA, ta)
         ATTRIBUTE(DESC_, TRANSB, tb)
         ATTRIBUTE(DESC_, EPILOGUE, epilogue)
@@ -113,7 +156,9 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
         ATTRIBUTE(DESC_, BIAS_POINTER, bias)
         ATTRIBUTE(DESC_, EPILOGUE_AUX_POINTER, aux)
         ATTRIBUTE(DESC_, EPILOGUE_AUX_LD, aux_ld)
+#ifndef FAKE_HIP
         ATTRIBUTE(DESC_, SM_COUNT_TARGET, sm_target)
+#endif
     default:
         return wrong();
     }
@@ -135,7 +180,7 @@ cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t l)
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *out)
 {
     struct preference *d = malloc(sizeof *d);
-    *d = (struct preference){0, CUBLASLT_REDUCTION_SCHEME_MASK, {256, 256, 256, 256}};
+    *d = no_wish;
     *out = (cublasLtMatmulPreference_t)d;
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -149,13 +194,15 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
                                                     const void *value, size_t bytes)
 {
     struct preference *d = (struct preference *)p;
-    switch (what) {
+    switch ((int)what) {
         ATTRIBUTE(PREF_, MAX_WORKSPACE_BYTES, workspace)
+#ifndef FAKE_HIP
         ATTRIBUTE(PREF_, REDUCTION_SCHEME_MASK, reduction)
         ATTRIBUTE(PREF_, MIN_ALIGNMENT_A_BYTES, align[0])
         ATTRIBUTE(PREF_, MIN_ALIGNMENT_B_BYTES, align[1])
         ATTRIBUTE(PREF_, MIN_ALIGNMENT_C_BYTES, align[2])
         ATTRIBUTE(PREF_, MIN_ALIGNMENT_D_BYTES, align[3])
+#endif
     default:
         return wrong();
     }
@@ -166,10 +213,10 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
 static int64_t bytes_of(cudaDataType_t type) { return type == CUDA_R_32F ? 4 : 2; }
 
 /* As cublasLt.h says of both pointers: the search takes from them how far they are aligned. */
-static uint32_t align_of(const void *p)
+static uint16_t align_of(const void *p)
 {
     uint64_t low = (uint64_t)(uintptr_t)p & -(uint64_t)(uintptr_t)p;
-    return low == 0 || low > 256 ? 256 : (uint32_t)low;
+    return low == 0 || low > 256 ? 256 : (uint16_t)low;
 }
 
 static bool has_aux(const struct desc *d)
@@ -207,6 +254,8 @@ static bool are_sizes_allowed(const struct problem *p)
 {
     bool is_a = p->desc.ta == CUBLAS_OP_N, is_b = p->desc.tb == CUBLAS_OP_N;
     int64_t m = p->d.rows, n = p->d.cols, k = is_a ? p->a.cols : p->a.rows;
+    if ((!is_a && p->desc.ta != CUBLAS_OP_T) || (!is_b && p->desc.tb != CUBLAS_OP_T))
+        return false;
     return (is_a ? p->a.rows : p->a.cols) == m && (is_b ? p->b.cols : p->b.rows) == n &&
            (is_b ? p->b.rows : p->b.cols) == k && p->c.rows == m && p->c.cols == n;
 }
@@ -243,11 +292,11 @@ static bool is_aux_aligned(const struct problem *p)
 
 /* ---- algorithms ---- */
 
-/* The 64 bytes of an algorithm. */
+/* The bytes of an algorithm. */
 struct algo {
     uint64_t hash;     /* of all that it was found for */
-    uint32_t align[6]; /* A, B, C, D, bias, aux */
-    uint32_t number, workspace;
+    uint16_t align[6]; /* A, B, C, D, bias, aux */
+    uint16_t number, workspace;
 };
 _Static_assert(sizeof(struct algo) <= sizeof(cublasLtMatmulAlgo_t), "fits");
 
@@ -282,8 +331,25 @@ static int way_of(const struct problem *p)
                                                                                    : FAKE_WITH;
 }
 
+/* What hipBLASLt does not have. */
+static bool is_lacking(const struct problem *p)
+{
+#ifdef FAKE_HIP
+    const char *chip = getenv("EMULATED_CHIP");
+    const bool is_gradient = p->desc.epilogue == CUBLASLT_EPILOGUE_BGRADA ||
+                             p->desc.epilogue == CUBLASLT_EPILOGUE_BGRADB;
+    return (is_gradient && p->d.type != p->a.type) ||
+           (p->desc.compute == CUBLAS_COMPUTE_32F_FAST_TF32 &&
+            (chip == NULL || strcmp(chip, "gfx942") != 0));
+#else
+    return (void)p, false;
+#endif
+}
+
 static bool is_possible(const struct problem *p)
 {
+    if (is_lacking(p))
+        return false;
     int way = counts[FAKE_NEVER] ? FAKE_REFUSED : way_of(p);
     return way == FAKE_WITH ||
            (way == FAKE_WITHOUT && p->desc.epilogue == CUBLASLT_EPILOGUE_DEFAULT);
@@ -315,8 +381,9 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t h, cublasLtMatmul
     if (!is_possible(&p) || !is_aux_aligned(&p))
         return CUBLAS_STATUS_NOT_SUPPORTED;
     for (; *n < most && *n < FAKE_ALGOS; ++*n) {
-        struct algo algo = {.hash = hash_of(&p), .number = (uint32_t)*n, .workspace = 256};
-        memcpy(algo.align, wish->align, sizeof wish->align);
+        struct algo algo = {.hash = hash_of(&p), .number = (uint16_t)*n, .workspace = 256};
+        for (int i = 0; i < 4; i++)
+            algo.align[i] = (uint16_t)wish->align[i];
         algo.align[4] = align_of(p.desc.bias), algo.align[5] = align_of(p.desc.aux);
         memset(&out[*n], 0, sizeof out[*n]);
         memcpy(&out[*n].algo, &algo, sizeof algo);
@@ -519,7 +586,7 @@ static int multiply(void *arg)
     return 0;
 }
 
-static bool is_aligned(const struct product *p, const uint32_t align[6])
+static bool is_aligned(const struct product *p, const uint16_t align[6])
 {
     const void *const list[6] = {p->a,
                                  p->b,

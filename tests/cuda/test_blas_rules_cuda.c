@@ -2,9 +2,54 @@
  * algorithms, without a GPU. */
 #include "kernel_test.h"
 
+#include <cublasLt.h>
+
 #include "dev/blas/lt.h"
 #include "dev/blas/tuned.h"
 #include "tests/cuda/guarded.h"
+
+/* ---- blas/lt.h and cublasLt.h ---- */
+
+#define lt_handle cublasLtHandle_t
+#define lt_desc cublasLtMatmulDesc_t
+#define lt_layout cublasLtMatrixLayout_t
+#define lt_preference cublasLtMatmulPreference_t
+#define lt_algo cublasLtMatmulAlgo_t
+#define lt_result cublasLtMatmulHeuristicResult_t
+#define SAME_CALL(name, parameters) \
+    _Static_assert(                 \
+        __builtin_types_compatible_p(unsigned(*) parameters, __typeof__(&cublasLt##name)), #name);
+BLAS_LT_CALLS(SAME_CALL)
+#undef lt_handle
+#undef lt_desc
+#undef lt_layout
+#undef lt_preference
+#undef lt_algo
+#undef lt_result
+_Static_assert(sizeof(cublasLtMatmulAlgo_t) == BLAS_TUNED_ALGO, "an entry holds an algorithm");
+_Static_assert(sizeof(cublasLtMatmulHeuristicResult_t) == BLAS_TUNED_ALGO + 32, "and what follows");
+
+/* The numbers that test_plans_cuda.c reads back only where NVIDIA's library is. */
+TEST(numbers_of_the_header)
+{
+    const struct blas_lt_numbers want = {
+        .compute = {CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F_FAST_TF32},
+        .transpose = {CUBLAS_OP_N, CUBLAS_OP_T},
+        .trans_a = CUBLASLT_MATMUL_DESC_TRANSA,
+        .trans_b = CUBLASLT_MATMUL_DESC_TRANSB,
+        .epilogue = CUBLASLT_MATMUL_DESC_EPILOGUE,
+        .bias = CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+        .bias_type = CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
+        .aux = CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
+        .aux_ld = CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD,
+        .sm_target = CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET,
+        .invalid_value = CUBLAS_STATUS_INVALID_VALUE,
+        .execution_failed = CUBLAS_STATUS_EXECUTION_FAILED,
+        .not_supported = CUBLAS_STATUS_NOT_SUPPORTED,
+        .algo_bytes = sizeof(cublasLtMatmulAlgo_t),
+        .version_unit = 10000};
+    assert_memory_equal(blas_lt_numbers(false), &want, sizeof want);
+}
 
 /* ---- what the manual forbids ---- */
 
@@ -15,7 +60,7 @@ static struct blas_lt lt;
 struct trial {
     struct blas_call call;
     struct blas_lt_objects o;
-    cublasLtMatmulPreference_t preference;
+    lt_preference preference;
     cublasLtMatmulHeuristicResult_t found;
 };
 
@@ -40,22 +85,22 @@ static int search(struct trial *t)
         return -1;
     if (!t->preference)
         t->preference = blas_lt_preference(&lt, &t->call.shape, 1 << 20);
-    return (int)lt.cublasLtMatmulAlgoGetHeuristic(NULL, t->o.desc, t->o.a, t->o.b, t->o.c, t->o.d,
-                                                  t->preference, 1, &t->found, &n);
+    return (int)lt.MatmulAlgoGetHeuristic(NULL, t->o.desc, t->o.a, t->o.b, t->o.c, t->o.d,
+                                          t->preference, 1, &t->found, &n);
 }
 
 static int multiply(const struct trial *t, size_t workspace)
 {
     static _Alignas(256) char scratch[1 << 20];
     const float one = 1, zero = 0;
-    return (int)lt.cublasLtMatmul(NULL, t->o.desc, &one, t->call.a, t->o.a, t->call.b, t->o.b,
-                                  &zero, t->call.c, t->o.c, t->call.d, t->o.d, &t->found.algo,
-                                  scratch, workspace, NULL);
+    return (int)lt.Matmul(NULL, t->o.desc, &one, t->call.a, t->o.a, t->call.b, t->o.b, &zero,
+                          t->call.c, t->o.c, t->call.d, t->o.d, &t->found.algo, scratch, workspace,
+                          NULL);
 }
 
 static void trial_end(struct trial *t)
 {
-    lt.cublasLtMatmulPreferenceDestroy(t->preference);
+    lt.MatmulPreferenceDestroy(t->preference);
     blas_lt_free(&lt, &t->o);
     *t = (struct trial){.preference = NULL};
 }
@@ -63,7 +108,7 @@ static void trial_end(struct trial *t)
 static void begin_trials(void)
 {
     use_fake();
-    kt_ok(blas_lt_open(&library, &lt));
+    kt_ok(blas_lt_open(false, &library, &lt));
 }
 
 TEST(types_of_the_manual)
@@ -122,8 +167,8 @@ TEST(sizes_of_the_manual)
     t = trial_of(DTYPE_BF16, DTYPE_BF16, BLAS_NONE);
     const uint32_t unknown = 1;
     assert_int_equal(search(&t), 0);
-    assert_int_equal(lt.cublasLtMatmulDescSetAttribute(t.o.desc, CUBLASLT_MATMUL_DESC_FILL_MODE,
-                                                       &unknown, sizeof unknown),
+    assert_int_equal(lt.MatmulDescSetAttribute(t.o.desc, CUBLASLT_MATMUL_DESC_FILL_MODE, &unknown,
+                                               sizeof unknown),
                      CUBLAS_STATUS_INVALID_VALUE);
     trial_end(&t);
     library_close(&library);
@@ -138,11 +183,11 @@ TEST(no_partial_sums_in_16_bits)
     for (int is_wide = 0; is_wide < 2; is_wide++) {
         struct trial t = trial_of(DTYPE_BF16, is_wide ? DTYPE_F32 : DTYPE_BF16, BLAS_NONE);
         assert_int_equal(search(&t), 0);
-        lt.cublasLtMatmulPreferenceSetAttribute(
-            t.preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &in_place, sizeof in_place);
+        lt.MatmulPreferenceSetAttribute(t.preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                                        &in_place, sizeof in_place);
         assert_int_equal(search(&t), is_wide ? 0 : CUBLAS_STATUS_INVALID_VALUE);
-        lt.cublasLtMatmulPreferenceSetAttribute(
-            t.preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &any, sizeof any);
+        lt.MatmulPreferenceSetAttribute(t.preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                                        &any, sizeof any);
         assert_int_equal(search(&t), CUBLAS_STATUS_INVALID_VALUE);
         trial_end(&t);
     }

@@ -403,11 +403,16 @@ TEST(libraries_are_found_or_named)
     library_dir(NULL);
 }
 
+static enum status find_blas(char *about, size_t cap)
+{
+    return dev_cuda_blas(DEV_GPU_CUDA, about, cap);
+}
+
 /* The tests' own libraries are for CUDA 13: with a driver for 12.4 they are passed over. */
 TEST(libraries_fit_the_driver)
 {
     char about[LIBRARY_PATH_MAX + 32];
-    enum status (*const find[])(char *, size_t) = {dev_cuda_blas, dev_cuda_attention_find};
+    enum status (*const find[])(char *, size_t) = {find_blas, dev_cuda_attention_find};
     int driver = runtime.driver;
     use_fake();
     library_root("/nowhere");

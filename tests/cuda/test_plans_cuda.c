@@ -3,6 +3,7 @@
  * and each attribute is read back. Skipped where NVIDIA's library is not installed. */
 #include "kernel_test.h"
 
+#include <cublasLt.h>
 #include <dlfcn.h>
 
 #include "dev/blas/lt.h"
@@ -34,7 +35,7 @@ static bool is_ours(void) { return dlsym(library.handle, "fake_blas_counts") != 
 static bool has_library(void)
 {
     library_dir(getenv("CONVOY_LIB_DIR"));
-    if (blas_lt_open(&library, &lt) != ST_OK) {
+    if (blas_lt_open(false, &library, &lt) != ST_OK) {
         print_message("# skipped: NVIDIA's library is missing: %s\n", status_message());
         status_clear();
         return false;
@@ -76,8 +77,7 @@ static int32_t type_of(enum dtype dtype)
     return dtype == DTYPE_BF16 ? CUDA_R_16BF : dtype == DTYPE_F16 ? CUDA_R_16F : CUDA_R_32F;
 }
 
-static void same_layout(cublasLtMatrixLayout_t l, enum dtype dtype, int64_t rows, int64_t cols,
-                        int64_t ld)
+static void same_layout(lt_layout l, enum dtype dtype, int64_t rows, int64_t cols, int64_t ld)
 {
     SAME(reader.layout, l, CUBLASLT_MATRIX_LAYOUT_TYPE, int32_t, type_of(dtype));
     SAME(reader.layout, l, CUBLASLT_MATRIX_LAYOUT_ROWS, uint64_t, rows);
@@ -95,7 +95,7 @@ static void same_layouts(const struct blas_lt_objects *o, const struct blas_shap
     same_layout(o->d, s->d, s->m, s->n, s->ldd);
 }
 
-static void same_description(cublasLtMatmulDesc_t d, const struct blas_call *call)
+static void same_description(lt_desc d, const struct blas_call *call)
 {
     static const uint32_t epilogues[BLAS_EPILOGUES] = {1, 4, 32, 36, 160, 164, 192, 256, 512};
     const struct blas_shape *s = &call->shape;
@@ -119,7 +119,7 @@ static void same_description(cublasLtMatmulDesc_t d, const struct blas_call *cal
 static void same_preference(const struct blas_shape *s)
 {
     const int64_t workspace = 256 << 20;
-    cublasLtMatmulPreference_t p = blas_lt_preference(&lt, s, (size_t)workspace);
+    lt_preference p = blas_lt_preference(&lt, s, (size_t)workspace);
     assert_non_null(p);
     SAME(reader.preference, p, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t, workspace);
     SAME(reader.preference, p, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t,
@@ -128,7 +128,7 @@ static void same_preference(const struct blas_shape *s)
     SAME(reader.preference, p, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, uint32_t, s->align_b);
     SAME(reader.preference, p, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, uint32_t, s->align_c);
     SAME(reader.preference, p, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, uint32_t, s->align_d);
-    lt.cublasLtMatmulPreferenceDestroy(p);
+    lt.MatmulPreferenceDestroy(p);
 }
 
 static void describe(const struct blas_form *form)
@@ -186,15 +186,14 @@ TEST(a_wrong_attribute_is_seen)
 {
     if (!has_library())
         return;
-    cublasLtMatmulDesc_t desc = NULL;
+    lt_desc desc = NULL;
     int32_t op = CUBLAS_OP_T, got = 0;
     size_t written = 0;
-    assert_int_equal(lt.cublasLtMatmulDescCreate(&desc, CUBLAS_COMPUTE_32F, CUDA_R_32F), 0);
-    assert_int_not_equal(
-        lt.cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_TRANSA, &op, 2), 0);
+    assert_int_equal(lt.MatmulDescCreate(&desc, CUBLAS_COMPUTE_32F, CUDA_R_32F), 0);
+    assert_int_not_equal(lt.MatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_TRANSA, &op, 2), 0);
     assert_int_equal(reader.desc(desc, CUBLASLT_MATMUL_DESC_TRANSA, &got, sizeof got, &written), 0);
     assert_int_equal(got, CUBLAS_OP_N);
-    lt.cublasLtMatmulDescDestroy(desc);
+    lt.MatmulDescDestroy(desc);
     library_close(&library);
 }
 

@@ -56,11 +56,21 @@ $(FAKE_HIP): tests/hip/fake_amdhip64.c tests/cuda/streams.h src/dev/cuda/runtime
 	sed -n 's/^ *X(\([A-Za-z]*\), \([A-Za-z]*\),.*/cuda\1 hip\2/p' src/dev/cuda/runtime.h >$(@D)/names
 	printf '%s\n' 'cudaGetErrorString hipGetErrorString' 'cudaEventRecordWithFlags hipEventRecordWithFlags' >>$(@D)/names
 	objcopy --redefine-syms=$(@D)/names $(@D)/fake.o
-	$(CC) -shared -o $@ $(@D)/fake.o -Wl,--whole-archive $(BUILD)/libhip.a -Wl,--no-whole-archive \
+	$(CC) -shared -Wl,-soname,$(@F) -o $@ $(@D)/fake.o -Wl,--whole-archive $(BUILD)/libhip.a -Wl,--no-whole-archive \
 	  -Wl,--defsym=__executable_start=0,-z,defs -lstdc++ -lm -pthread
 
+# The tests' hipBLASLt: their cuBLASLt with other names and numbers.
+FAKE_HIPBLASLT := $(foreach k,blas blas_old blas_lacks blas_other,$(BUILD)/hip/$(k)/libhipblaslt.so.1)
+$(BUILD)/hip/blas_old/libhipblaslt.so.1: FAKE_AS := -DFAKE_VERSION=300
+$(BUILD)/hip/blas_lacks/libhipblaslt.so.1: FAKE_AS := -DFAKE_LACKS
+$(BUILD)/hip/blas_other/libhipblaslt.so.1: FAKE_AS := -DFAKE_RUNTIME
+$(FAKE_HIPBLASLT): tests/cuda/fake_blas.c tests/cuda/fake_blas.h tests/hip/fake_hipblaslt.h tests/hip/hipblaslt.def $(FAKE_HIP)
+	@mkdir -p $(@D)
+	$(CC) -std=c11 -O2 -fPIC -shared $(filter-out -Wmissing-prototypes,$(WARN)) -DFAKE_HIP $(FAKE_AS) -I. -isystem $(CUDA_ROOT)/include -o $@ $< \
+	  -L$(dir $(FAKE_HIP)) -l:libamdhip64.so.6 -Wl,-rpath,'$$ORIGIN' -lm
+
 # The program with HIP built in, for tests/hip/test_device.sh; with CUDA, too, if the build has it.
-HIP_TEST := $(if $(SAN)$(HIP_LACKS)$(if $(wildcard $(CUDA_ROOT)/include/cuda_runtime_api.h),,no),,$(BUILD)/hip/convoy $(FAKE_HIP))
+HIP_TEST := $(if $(SAN)$(HIP_LACKS)$(if $(wildcard $(CUDA_ROOT)/include/cuda_runtime_api.h),,no),,$(BUILD)/hip/convoy $(FAKE_HIP) $(FAKE_HIPBLASLT))
 $(BUILD)/hip/test/runtime_hip.o: src/dev/cuda/runtime_hip.c src/dev/cuda/runtime.h src/dev/cuda/internal.h
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -DCONVOY_HIP='"gfx90a"' -c -o $@ $<

@@ -504,7 +504,7 @@ static void open_all(void)
                                .sm_count = prop.multiProcessorCount};
     printf("# %s, %d multiprocessors, %.1f GB\n", prop.name, prop.multiProcessorCount,
            (double)prop.totalGlobalMem * 1e-9);
-    if (dev_cuda_blas(blas, sizeof blas) == ST_OK)
+    if (dev_cuda_blas(DEV_GPU_CUDA, blas, sizeof blas) == ST_OK)
         printf("# products by cuBLASLt %s\n", blas);
     else
         printf("# products by the program's own kernels: %s\n", status_message());

@@ -436,7 +436,7 @@ static void open_products(void)
         die("CONVOY_BLAS", "it is auto, plain or off");
     library_dir(getenv("CONVOY_LIB_DIR"));
     dev_cuda_blas_use((enum dev_cuda_blas_kind)use);
-    if (dev_cuda_blas(about, sizeof about) == ST_OK)
+    if (dev_cuda_blas(DEV_GPU_CUDA, about, sizeof about) == ST_OK)
         printf("# products: CONVOY_BLAS=%s, cuBLASLt %s\n", words[use], about);
     else
         printf("# products: this program's kernels, %s\n", status_message());

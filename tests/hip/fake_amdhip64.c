@@ -32,6 +32,12 @@ static void begin_runtime(void)
     emu_device = runtime_device;
 }
 
+/* For the tests' hipBLASLt (tests/cuda/fake_blas.c): runs a product on a stream. */
+int fake_hip_device(void *stream, int (*run)(void *arg), const void *arg, size_t bytes)
+{
+    return runtime_device(stream, run, arg, bytes);
+}
+
 /* Runs when the library is opened. */
 __attribute__((constructor)) static void begin(void)
 {

@@ -12,6 +12,13 @@ unset DEVICE JOB_TOKEN FAULT
 
 ok "each call and constant is the one of HIP's header" \
     gcc -fsyntax-only -Wall -Werror -std=c11 -I"$root/src" -I"$root" "$root/tests/hip/headers.c"
+blaslt=$(ls -d /opt/rocm*/include /usr/include 2>/dev/null | while read -r i; do [ ! -e "$i/hipblaslt/hipblaslt.h" ] || echo "$i"; done | head -1)
+if [ -n "$blaslt" ]; then
+    ok "numbers and sizes are those of hipBLASLt's header" \
+        g++ -fsyntax-only -std=c++17 -I"$root" -I"$blaslt" "$root/tests/hip/hipblaslt_header.cc"
+else
+    skip "numbers and sizes of hipBLASLt's header" "there is no hipblaslt/hipblaslt.h"
+fi
 ok "the program needs no library of AMD to start" is "$(readelf -d "$convoy" | grep -c amdhip)" 0
 ok "version names the chips" sh -c "'$convoy' version gpu | grep -q '^hip  *gfx90a'"
 
@@ -21,7 +28,7 @@ gpt2="$tiny STEPS=6 DROPOUT=0.1"
 modern="$tiny STEPS=4 MODEL=gpt2-modern-nano"
 losses_of hip.jsonl $gpt2 PRECISION=fp32 DEVICE=hip
 ok "GPT-2 in fp32 trains" is "$rc" 0
-ok "the log names device and kernels" says "products by the program's own kernels without matrix instructions"
+ok "without hipBLASLt the log names kernels and package" says "products by the program's own kernels, at an unknown speed: hipBLASLt is not here: install hipblaslt of ROCm 6.0 or newer"
 ok "repeated work runs as graphs" says "repeated work is submitted to the GPU as CUDA graphs"
 losses_near hip.jsonl 1e-5 "GPT-2 in fp32 has the losses of the CPU" $gpt2 PRECISION=fp32 DEVICE=cpu
 losses_near hip.jsonl 1e-5 "without graphs, too" $gpt2 PRECISION=fp32 DEVICE=hip CUDA_GRAPH=off
@@ -30,12 +37,54 @@ ok "and uses it" says "hip 0 Emulated 0"
 losses_of bf16.jsonl $gpt2 PRECISION=bf16 DEVICE=hip
 losses_of modern.jsonl $modern PRECISION=bf16 DEVICE=hip
 ok "the modern GPT-2 in bf16 trains" is "$rc" 0
+# hipBLASLt (tests/hip/fake_hipblaslt.h). Its counts include calls that its manual does not allow.
+blas=$build/hip
+with_blas() { mkdir -p "$1" && ln -sf "$fake/libamdhip64.so.6" "$blas/$1/libhipblaslt.so.1" "$1/" && cp "$fake/isa.tsv" "$1/"; }
+with_blas blas && with_blas blas_old && with_blas blas_lacks && with_blas blas_other
+over_blas() { CONVOY_LIB_DIR=$PWD/blas FAKE_BLAS_COUNTS=$PWD/counts losses_of "$@"; } # over_blas FILE SETTING…
+counted() { grep -qE "^$1 wrong 0$" counts || { echo "# $(cat counts)"; false; }; } # counted REGEX
+refuses() { grep -qE "hipBLASLt does not support [0-9x]+ with $1: this product is split" err; } # refuses REGEX
+over_blas blas32.jsonl $gpt2 PRECISION=fp32 DEVICE=hip
+ok "the log names hipBLASLt" says "products by hipBLASLt 1.1.0 from $PWD/blas/libhipblaslt.so.1"
+ok "its products are in graphs, too" says "repeated work is submitted to the GPU as CUDA graphs"
+ok "it computes with epilogues and without" counted 'with [1-9][0-9]* without [1-9][0-9]* halves 0'
+ok "its losses are those of own kernels" near hip.jsonl blas32.jsonl 1e-5
+over_blas tf32.jsonl $gpt2 PRECISION=tf32 DEVICE=hip
+ok "TF32 that a chip lacks is refused" refuses '.*, 32-bit to 32-bit numbers as TF32'
+ok "and computed in fp32, by the library" counted 'with [1-9][0-9]* without [1-9][0-9]* halves 0'
+ok "with nearly the losses of PRECISION=fp32" near blas32.jsonl tf32.jsonl 1e-5
+over_blas blas16.jsonl $gpt2 PRECISION=bf16 DEVICE=hip
+ok "16-bit factors" counted 'with [1-9][0-9]* without [1-9][0-9]* halves [1-9][0-9]*'
+ok "a bias gradient that it lacks is computed apart" refuses 'BGRADA, 16-bit to 32-bit numbers'
+ok "losses of bf16 are those of own kernels" near bf16.jsonl blas16.jsonl 1e-3
+over_blas blasm.jsonl $modern PRECISION=bf16 DEVICE=hip
+ok "so are those of the modern GPT-2" near modern.jsonl blasm.jsonl 1e-3
+over_blas plain.jsonl $gpt2 PRECISION=fp32 DEVICE=hip CONVOY_BLAS=plain
+ok "CONVOY_BLAS=plain: no epilogue" counted 'with 0 without [1-9][0-9]* halves 0'
+CONVOY_LIB_DIR=$PWD/blas "$convoy" version gpu >out 2>err
+ok "version gpu lists hipBLASLt" shows '^hipblaslt +1\.1\.0 from .*/libhipblaslt\.so\.1$'
+# own_products LIBRARY TEXT — a hipBLASLt that is not used: the run ends well, and the log has the reason.
+own_products() {
+    CONVOY_LIB_DIR=$PWD/$1 losses_of own.jsonl $tiny STEPS=1 DEVICE=hip PRECISION=fp32
+    ok "$1: own products" is "$rc" 0
+    ok "$1: the reason" says "$2"
+}
+own_products blas_old "libhipblaslt.so.1: 0.3.0 is too old: this program needs 0.6.0 (ROCm 6.0) or newer"
+own_products blas_lacks "libhipblaslt.so.1: has no hipblasLtMatmul"
+own_products blas_other "libhipblaslt.so.1, and this program uses the one from $PWD/blas_other/libamdhip64.so.6"
+
 if [ -x "$cuda" ]; then
     hip=$convoy convoy=$cuda
+    export CONVOY_LIB_DIR=${cuda%/*} # which has the tests' cuBLASLt
     losses_near hip.jsonl 1e-5 "GPT-2 in fp32 has the losses of emulated CUDA GPUs" $gpt2 PRECISION=fp32 DEVICE=cuda
+    ok "their products are cuBLASLt's" says "products by cuBLASLt 13.0.2 from"
+    ok "over hipBLASLt it has them, too" near near.jsonl blas32.jsonl 1e-6
     losses_near bf16.jsonl 1e-3 "GPT-2 in bf16 has them" $gpt2 PRECISION=bf16 DEVICE=cuda
+    ok "over hipBLASLt it has them, too" near near.jsonl blas16.jsonl 1e-6
     losses_near modern.jsonl 1e-3 "the modern GPT-2 in bf16 has them" $modern PRECISION=bf16 DEVICE=cuda
+    ok "over hipBLASLt it has them, too" near near.jsonl blasm.jsonl 1e-6
     convoy=$hip
+    export CONVOY_LIB_DIR=$fake
 else
     skip "losses of emulated CUDA GPUs" "built without CUDA"
 fi

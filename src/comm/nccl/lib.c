@@ -159,21 +159,6 @@ int64_t nccl_lib_rounding(int version, int64_t granularity_bytes)
     return version >= 22803 && granularity_bytes > 0 ? granularity_bytes : ROUNDING_MOST;
 }
 
-/* Checks that a library has loaded the runtime of this process, because the runtime's streams and
- * memory mean nothing to another one. */
-static enum status check_runtime(const struct vendor *v, const struct library *library)
-{
-    Dl_info ours, theirs;
-    const void *runtime = v->runtime ? dlsym(library->handle, "hipGetDevice") : NULL;
-    if (runtime == NULL || runtime == v->runtime || dladdr(v->runtime, &ours) == 0 ||
-        dladdr(runtime, &theirs) == 0)
-        return ST_OK;
-    return FAIL(ST_NO_DEVICE,
-                "%s from %s uses AMD's runtime from %s, and this program uses the one from %s; "
-                "name the lib folder of one version of ROCm in CONVOY_LIB_DIR",
-                v->spec->what, library->path, theirs.dli_fname, ours.dli_fname);
-}
-
 static enum status open_vendor(struct vendor *v)
 {
     char has[24];
@@ -182,7 +167,7 @@ static enum status open_vendor(struct vendor *v)
     int version = 0;
     TRY(check_environment());
     TRY(library_open(v->spec, &library, &table));
-    TRY(check_runtime(v, &library));
+    TRY(library_check_runtime(v->spec, &library, v->runtime));
     (void)table.ncclGetVersion(&version);
     void *handle = library.handle;
     table.has_memory = true;

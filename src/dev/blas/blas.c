@@ -1,9 +1,8 @@
-/* blas — describes products to cuBLASLt, and runs the first form that it accepts, or the plain one
- * (blas.h). A row-major matrix (R,C) is a column-major one (C,R) with the same stride, so every
- * product here is computed transposed. Must not know the library's objects. */
+/* blas — describes products to the vendor's library, and runs the first form that it accepts, or
+ * the plain one (blas.h). A row-major matrix (R,C) is a column-major one (C,R) with the same
+ * stride, so every product here is computed transposed. Must not know the library's objects. */
 #include "dev/blas/blas.h"
 
-#ifdef CONVOY_CUDA
 #include <string.h>
 
 #include "dev/blas/form.h"
@@ -133,8 +132,8 @@ int blas_form_bwd_x(bool is_tf32, const struct matmul_bwd_x *a, struct blas_form
 }
 
 /* Layout IO: dwᵀ (O,I) = dyᵀ (O,N) · x (N,I). OI: dwᵀ (I,O) = xᵀ (I,N) · dy (N,O). The epilogue of
- * the bias gradient overwrites. If it must accumulate, or cuBLASLt has no such epilogue, a kernel
- * sums the columns of dy. */
+ * the bias gradient overwrites. If it must accumulate, or the library has no such epilogue, a
+ * kernel sums the columns of dy. */
 int blas_form_bwd_w(bool is_tf32, const struct matmul_bwd_w *a, struct blas_form out[BLAS_FORMS])
 {
     bool is_io = a->layout == MATMUL_LAYOUT_IO;
@@ -169,19 +168,22 @@ enum status blas_form_run(struct blas *b, const struct cuda *cuda, const struct 
     if (!*is_done)
         return ST_OK;
     if (form->bias.x.data)
-        TRY(dev_cuda_error_launched(column_add_cuda(cuda, &form->bias), "column_add"));
+        TRY(dev_cuda_error_launched(dev_runtime->launch_column_add(cuda, &form->bias),
+                                    "column_add"));
     if (form->gelu.y.data)
-        TRY(dev_cuda_error_launched(gelu_fwd_cuda(cuda, &form->gelu), "gelu_fwd"));
+        TRY(dev_cuda_error_launched(dev_runtime->launch_gelu_fwd(cuda, &form->gelu), "gelu_fwd"));
     if (form->gelu_grad.dx.data)
-        TRY(dev_cuda_error_launched(gelu_bwd_cuda(cuda, &form->gelu_grad), "gelu_bwd"));
+        TRY(dev_cuda_error_launched(dev_runtime->launch_gelu_bwd(cuda, &form->gelu_grad),
+                                    "gelu_bwd"));
     if (form->bias_grad.out.data)
-        TRY(dev_cuda_error_launched(column_sum_cuda(cuda, &form->bias_grad), "column_sum"));
+        TRY(dev_cuda_error_launched(dev_runtime->launch_column_sum(cuda, &form->bias_grad),
+                                    "column_sum"));
     return ST_OK;
 }
 
 /* ---- running a product ---- */
 
-/* Runs the first form that cuBLASLt accepts. */
+/* Runs the first form that the library accepts. */
 static enum status run_first(struct blas *b, const struct cuda *cuda, const struct blas_form *form,
                              int n, bool *is_done)
 {
@@ -227,4 +229,3 @@ static enum status run_plain(struct blas *b, const struct cuda *cuda, const stru
 BLAS_MATMUL(matmul_fwd, blas_form_fwd, a->b)
 BLAS_MATMUL(matmul_bwd_x, blas_form_bwd_x, (struct tensor){0})
 BLAS_MATMUL(matmul_bwd_w, blas_form_bwd_w, (struct tensor){0})
-#endif

@@ -1,15 +1,16 @@
-/* blas — the dense products of kernels/matmul.h through NVIDIA's cuBLASLt, where that is installed.
+/* blas — the dense products of kernels/matmul.h through NVIDIA's cuBLASLt or AMD's hipBLASLt, if it
+ * is installed.
  *
  * Row-major y (N,O) is column-major (O,N). So y = x·w is computed as yᵀ = wᵀ·xᵀ, and nothing is
  * copied. A product has one or two forms:
- *   fused   bias, GELU, its gradient and the bias gradient are epilogues of cuBLASLt; the residual
- *           is its C
+ *   fused   bias, GELU, its gradient and the bias gradient are epilogues of the library; the
+ *           residual is its C
  *   apart   GELU, its gradient and the bias gradient are done by a kernel afterwards
- * The second form is used if cuBLASLt does not have the first, or if the table of algorithms lists
- * it as faster (blas/tuned.h). fp32 products have no GELU in the epilogue: its accuracy is not
- * documented, and fp32 results are compared with the CPU's. If cuBLASLt has neither form, the
- * product is left to kernels/matmul.cu (*is_done false). A struct blas belongs to one stream. Only
- * in builds with CUDA. Must not know models. */
+ * The second form is used if the library does not have the first, or if the table of algorithms
+ * lists it as faster (blas/tuned.h). fp32 products have no GELU in the epilogue: its accuracy is
+ * not documented, and fp32 results are compared with the CPU's. If the library has neither form,
+ * the product is left to kernels/matmul.cu (*is_done false). A struct blas belongs to one stream.
+ * Must not know models. */
 #ifndef CONVOY_DEV_BLAS_H
 #define CONVOY_DEV_BLAS_H
 

@@ -1,5 +1,5 @@
-/* blas_form — the forms of a product for cuBLASLt: one call of the library, and the kernels that
- * follow it. For src/dev, tests and the measurement of algorithms; only in builds with CUDA. */
+/* blas_form — the forms of a product for cuBLASLt or hipBLASLt: one call of the library, and the
+ * kernels that follow it. For src/dev, tests and the measurement of algorithms. */
 #ifndef CONVOY_DEV_BLAS_FORM_H
 #define CONVOY_DEV_BLAS_FORM_H
 
@@ -25,7 +25,7 @@ int blas_form_fwd(bool is_tf32, const struct matmul_fwd *a, struct blas_form out
 int blas_form_bwd_x(bool is_tf32, const struct matmul_bwd_x *a, struct blas_form out[BLAS_FORMS]);
 /* blas_form_bwd_w — does the same for the gradients of weights and bias; at least 1 form. */
 int blas_form_bwd_w(bool is_tf32, const struct matmul_bwd_w *a, struct blas_form out[BLAS_FORMS]);
-/* blas_form_run — runs a form. *is_done false: cuBLASLt does not accept the call; nothing was
+/* blas_form_run — runs a form. *is_done false: the library does not accept the call; nothing was
  * submitted. For blas.c, and for tests. */
 enum status blas_form_run(struct blas *b, const struct cuda *cuda, const struct blas_form *form,
                           bool *is_done);

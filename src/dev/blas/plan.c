@@ -1,8 +1,7 @@
-/* blas_plan — cuBLASLt's objects and algorithm for each shape, made once and kept (blas/plan.h).
+/* blas_plan — the library's objects and algorithm for each shape, made once and kept (blas/plan.h).
  * Must not know rows, layers or layouts of kernels/matmul.h. */
 #include "dev/blas/plan.h"
 
-#ifdef CONVOY_CUDA
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,7 +13,6 @@
 #include "dev/cuda/internal.h"
 
 _Static_assert(sizeof(struct blas_shape) == 8 * sizeof(int64_t) + 14 * sizeof(int), "no padding");
-_Static_assert(sizeof(cublasLtMatmulAlgo_t) == BLAS_TUNED_ALGO, "an entry holds an algorithm");
 
 /* One shape, made at its first use. */
 struct plan {
@@ -22,14 +20,13 @@ struct plan {
     bool is_possible; /* false: the library has refused the shape */
     bool is_apart;    /* the table lists the form without this epilogue as faster */
     struct blas_lt_objects objects;
-    cublasLtMatmulAlgo_t algo;
-    size_t workspace_bytes;
+    struct blas_lt_algo algo;
 };
 
 struct blas {
     struct library library;
     struct blas_lt lt;
-    cublasLtHandle_t handle;
+    lt_handle handle;
     struct blas_chip chip;
     const char *table;
     bool is_captured;
@@ -42,11 +39,11 @@ struct blas {
 
 /* ---- open, close ---- */
 
-enum status blas_plan_find(char *about, size_t cap)
+enum status blas_plan_find(bool is_hip, char *about, size_t cap)
 {
     struct library library;
     struct blas_lt lt;
-    TRY(blas_lt_open(&library, &lt));
+    TRY(blas_lt_open(is_hip, &library, &lt));
     blas_lt_about(&lt, &library, about, cap);
     library_close(&library);
     return ST_OK;
@@ -55,14 +52,15 @@ enum status blas_plan_find(char *about, size_t cap)
 enum status blas_plan_open(const struct blas_chip *chip, struct blas **out)
 {
     struct blas *b = memory_new(1, sizeof *b);
-    enum status st = blas_lt_open(&b->library, &b->lt);
+    enum status st = blas_lt_open(dev_cuda_chosen() == DEV_GPU_HIP, &b->library, &b->lt);
     if (st != ST_OK) {
         free(b);
         return st;
     }
-    cublasStatus_t rc = b->lt.cublasLtCreate(&b->handle);
-    if (rc != CUBLAS_STATUS_SUCCESS) {
-        st = FAIL(ST_NO_DEVICE, "cuBLASLt from %s does not start: status %d", b->library.path, rc);
+    unsigned rc = b->lt.Create(&b->handle);
+    if (rc != 0) {
+        st = FAIL(ST_NO_DEVICE, "%s from %s does not start: status %u", b->lt.name, b->library.path,
+                  rc);
         library_close(&b->library);
         free(b);
         return st;
@@ -87,13 +85,13 @@ void blas_plan_close(struct blas *b)
         return;
     forget_plans(b);
     free(b->plans);
-    b->lt.cublasLtDestroy(b->handle);
+    b->lt.Destroy(b->handle);
     library_close(&b->library);
     free(b);
 }
 
 const char *blas_plan_about(const struct blas *b) { return b->about; }
-size_t blas_plan_version(const struct blas *b) { return b->lt.cublasLtGetVersion(); }
+size_t blas_plan_version(const struct blas *b) { return blas_lt_version(&b->lt); }
 void blas_plan_capture(struct blas *b, bool is_captured) { b->is_captured = is_captured; }
 
 void blas_plan_leave(struct blas *b, int sms)
@@ -120,77 +118,54 @@ const char *blas_plan_epilogue(enum blas_epilogue epilogue)
 
 /* ---- a plan ---- */
 
-/* Writes the library's proposals for this shape, these alignments and this workspace, best first;
- * returns their number. */
-static int get_heuristics(const struct blas *b, const struct cuda *cuda, const struct plan *p,
-                          cublasLtMatmulHeuristicResult_t *out, int most)
-{
-    const struct blas_lt_objects *o = &p->objects;
-    int found = 0;
-    cublasLtMatmulPreference_t preference =
-        blas_lt_preference(&b->lt, &p->shape, cuda->scratch_bytes);
-    if (!preference)
-        return 0;
-    cublasStatus_t rc = b->lt.cublasLtMatmulAlgoGetHeuristic(b->handle, o->desc, o->a, o->b, o->c,
-                                                             o->d, preference, most, out, &found);
-    b->lt.cublasLtMatmulPreferenceDestroy(preference);
-    return rc == CUBLAS_STATUS_SUCCESS ? found : 0;
-}
-
 /* Chooses an algorithm if the library has it for this shape on this chip. */
 static bool set_algo(const struct blas *b, const struct cuda *cuda, struct plan *p,
-                     const cublasLtMatmulAlgo_t *algo)
+                     const struct blas_tuned *tuned)
 {
-    cublasLtMatmulHeuristicResult_t result = {.workspaceSize = 0};
-    const struct blas_lt_objects *o = &p->objects;
-    if (b->lt.cublasLtMatmulAlgoCheck(b->handle, o->desc, o->a, o->b, o->c, o->d, algo, &result) !=
-            CUBLAS_STATUS_SUCCESS ||
-        result.workspaceSize > cuda->scratch_bytes)
+    struct blas_lt_algo algo;
+    memcpy(algo.data, tuned->algo, sizeof algo.data);
+    if (!blas_lt_check(&b->lt, b->handle, &p->objects, &algo) ||
+        algo.workspace_bytes > cuda->scratch_bytes)
         return false;
-    p->algo = *algo;
-    p->workspace_bytes = result.workspaceSize;
+    p->algo = algo;
     return true;
 }
 
 static bool choose_first(const struct blas *b, const struct cuda *cuda, struct plan *p)
 {
-    cublasLtMatmulHeuristicResult_t found = {.workspaceSize = 0};
-    int n = get_heuristics(b, cuda, p, &found, 1);
-    p->algo = found.algo;
-    p->workspace_bytes = found.workspaceSize;
-    return n > 0 && found.state == CUBLAS_STATUS_SUCCESS;
+    return blas_lt_search(&b->lt, b->handle, &p->objects, &p->shape, cuda->scratch_bytes, &p->algo,
+                          1) > 0;
 }
 
 static bool choose_algorithm(struct blas *b, const struct cuda *cuda, struct plan *p)
 {
     struct blas_tuned tuned;
-    cublasLtMatmulAlgo_t algo;
     if (p->shape.sm_target > 0 ||
         !blas_tuned_find(b->table, &b->chip, blas_plan_version(b), &p->shape, &tuned))
         return choose_first(b, cuda, p);
     p->is_apart = tuned.is_apart;
     if (p->is_apart)
         return false;
-    memcpy(&algo, tuned.algo, sizeof algo);
-    if (set_algo(b, cuda, p, &algo))
+    if (set_algo(b, cuda, p, &tuned))
         return true;
     if (!b->is_stale_reported)
-        LOG_WARN("the table of algorithms has one for %lldx%lldx%lld with %s that cuBLASLt %s "
-                 "refuses: cuBLASLt's own choice is used there; `gpu_tests tune` measures again",
+        LOG_WARN("the table of algorithms has one for %lldx%lldx%lld with %s that %s %s "
+                 "refuses: its own choice is used there; `gpu_tests tune` measures again",
                  (long long)p->shape.m, (long long)p->shape.n, (long long)p->shape.k,
-                 blas_plan_epilogue(p->shape.epilogue), b->about);
+                 blas_plan_epilogue(p->shape.epilogue), b->lt.name, b->about);
     b->is_stale_reported = true;
     return choose_first(b, cuda, p);
 }
 
 /* Logs a refusal once for each shape: a product that is split, or done by this program's kernels,
  * costs time that a user may look for. */
-static void log_refused(const struct blas_shape *s)
+static void log_refused(const struct blas *b, const struct blas_shape *s)
 {
-    LOG_INFO("cuBLASLt does not support %lldx%lldx%lld with %s, %zu-bit to %zu-bit numbers: this "
+    LOG_INFO("%s does not support %lldx%lldx%lld with %s, %zu-bit to %zu-bit numbers%s: this "
              "product is split, or done by the program's own kernels",
-             (long long)s->m, (long long)s->n, (long long)s->k, blas_plan_epilogue(s->epilogue),
-             8 * dtype_bytes(s->a), 8 * dtype_bytes(s->d));
+             b->lt.name, (long long)s->m, (long long)s->n, (long long)s->k,
+             blas_plan_epilogue(s->epilogue), 8 * dtype_bytes(s->a), 8 * dtype_bytes(s->d),
+             s->is_tf32 ? " as TF32" : "");
 }
 
 static struct plan *look_up(const struct blas *b, const struct blas_shape *shape)
@@ -209,9 +184,8 @@ static enum status find_plan(struct blas *b, const struct cuda *cuda,
     if (*out)
         return ST_OK;
     if (b->is_captured)
-        return FAIL(ST_BUG,
-                    "a product of %lld x %lld x %lld is new to cuBLASLt while work is captured",
-                    (long long)shape->m, (long long)shape->n, (long long)shape->k);
+        return FAIL(ST_BUG, "a product of %lld x %lld x %lld is new to %s while work is captured",
+                    (long long)shape->m, (long long)shape->n, (long long)shape->k, b->lt.name);
     if (b->plans_n == b->plans_cap) {
         b->plans_cap = b->plans_cap ? 2 * b->plans_cap : 64;
         b->plans = memory_resize(b->plans, b->plans_cap, sizeof *b->plans);
@@ -221,42 +195,37 @@ static enum status find_plan(struct blas *b, const struct cuda *cuda,
     memcpy(&p->shape, shape, sizeof p->shape);
     p->is_possible = blas_lt_make(&b->lt, shape, &p->objects) && choose_algorithm(b, cuda, p);
     if (!p->is_possible && !p->is_apart)
-        log_refused(shape);
+        log_refused(b, shape);
     return ST_OK;
 }
 
 /* ---- measuring ---- */
 
-#define CANDIDATES_MAX 64
-
 int blas_plan_candidates(struct blas *b, const struct cuda *cuda, const struct blas_shape *shape,
                          struct blas_tuned *out, int most)
 {
-    cublasLtMatmulHeuristicResult_t found[CANDIDATES_MAX];
-    struct plan p = {.is_possible = false};
-    int n = 0, kept = 0;
-    memcpy(&p.shape, shape, sizeof p.shape);
-    if (blas_lt_make(&b->lt, shape, &p.objects))
-        n = get_heuristics(b, cuda, &p, found, most < CANDIDATES_MAX ? most : CANDIDATES_MAX);
-    for (int i = 0; i < n; i++)
-        if (found[i].state == CUBLAS_STATUS_SUCCESS) {
-            out[kept].is_apart = false;
-            memcpy(out[kept++].algo, &found[i].algo, BLAS_TUNED_ALGO);
-        }
-    blas_lt_free(&b->lt, &p.objects);
-    return kept;
+    struct blas_lt_algo found[BLAS_LT_ALGOS];
+    struct blas_lt_objects objects = {.desc = NULL};
+    int n = 0;
+    if (blas_lt_make(&b->lt, shape, &objects))
+        n = blas_lt_search(&b->lt, b->handle, &objects, shape, cuda->scratch_bytes, found,
+                           most < BLAS_LT_ALGOS ? most : BLAS_LT_ALGOS);
+    for (int i = 0; i < n; i++) {
+        out[i].is_apart = false;
+        memcpy(out[i].algo, found[i].data, BLAS_TUNED_ALGO);
+    }
+    blas_lt_free(&b->lt, &objects);
+    return n;
 }
 
 bool blas_plan_set(struct blas *b, const struct cuda *cuda, const struct blas_shape *shape,
                    const struct blas_tuned *tuned)
 {
-    cublasLtMatmulAlgo_t algo;
     struct plan *p = NULL;
-    memcpy(&algo, tuned->algo, sizeof algo);
     if (find_plan(b, cuda, shape, &p) != ST_OK || !p->objects.d)
         return false;
     p->is_apart = false;
-    p->is_possible = set_algo(b, cuda, p, &algo);
+    p->is_possible = set_algo(b, cuda, p, tuned);
     return p->is_possible;
 }
 
@@ -271,57 +240,35 @@ enum status blas_plan_run(struct blas *b, const struct cuda *cuda, const struct 
     *is_done = false;
     shape.sm_target = b->sm_target;
     TRY(find_plan(b, cuda, &shape, &p));
+    if (!p->is_possible && shape.is_tf32 && b->lt.is_hip && shape.epilogue <= BLAS_BIAS) {
+        /* MI250 has no TF32; a product with another epilogue has a form without it */
+        shape.is_tf32 = 0;
+        TRY(find_plan(b, cuda, &shape, &p));
+    }
     if (!p->is_possible || !blas_lt_addresses(&b->lt, call, p->objects.desc))
         return ST_OK;
     const struct blas_lt_objects *o = &p->objects;
-    cublasStatus_t rc = b->lt.cublasLtMatmul(
-        b->handle, o->desc, &one, call->a, o->a, call->b, o->b, &call->beta, call->c, o->c, call->d,
-        o->d, &p->algo, cuda->scratch, p->workspace_bytes, (cudaStream_t)cuda->stream);
-    bool is_refused = rc == CUBLAS_STATUS_NOT_SUPPORTED || rc == CUBLAS_STATUS_INVALID_VALUE;
+    const struct blas_lt_numbers *numbers = b->lt.numbers;
+    unsigned rc = b->lt.Matmul(b->handle, o->desc, &one, call->a, o->a, call->b, o->b, &call->beta,
+                               call->c, o->c, call->d, o->d, p->algo.data, cuda->scratch,
+                               p->algo.workspace_bytes, (gpu_stream)cuda->stream);
+    bool is_refused = rc == numbers->not_supported || rc == numbers->invalid_value;
     if (is_refused && !b->is_captured) {
         /* nothing was submitted: another form of the product, or this program's kernel */
         p->is_possible = false;
-        log_refused(&p->shape);
+        log_refused(b, &p->shape);
         return ST_OK;
     }
-    if (rc != CUBLAS_STATUS_SUCCESS) {
+    if (rc != 0) {
         /* Any other error. A failed capture is no fault of the GPU: the same work is submitted one
          * by one afterwards, and reports the error then. */
-        return FAIL(rc == CUBLAS_STATUS_EXECUTION_FAILED && !b->is_captured ? ST_FAULT : ST_BUG,
-                    "cuBLASLt %s: status %d for a product of %lld x %lld x %lld%s", b->about, rc,
-                    (long long)p->shape.m, (long long)p->shape.n, (long long)p->shape.k,
-                    b->is_captured ? " while work is captured" : "; see dmesg for an Xid");
+        return FAIL(rc == numbers->execution_failed && !b->is_captured ? ST_FAULT : ST_BUG,
+                    "%s %s: status %u for a product of %lld x %lld x %lld%s%s", b->lt.name,
+                    b->about, rc, (long long)p->shape.m, (long long)p->shape.n,
+                    (long long)p->shape.k,
+                    b->is_captured ? " while work is captured" : "; see dmesg for ",
+                    b->is_captured ? "" : dev_runtime->log_word);
     }
     *is_done = true;
     return ST_OK;
 }
-#else
-#include "dev/cuda/runtime.h"
-
-/* Without CUDA no stream has a struct blas. */
-enum status blas_plan_open(const struct blas_chip *chip, struct blas **out)
-{
-    (void)chip, (void)out;
-    return dev_cuda_check_built();
-}
-enum status blas_plan_find(char *about, size_t cap)
-{
-    (void)about, (void)cap;
-    return dev_cuda_check_built();
-}
-void blas_plan_close(struct blas *b) { (void)b; }
-const char *blas_plan_about(const struct blas *b) { return (void)b, ""; }
-void blas_plan_capture(struct blas *b, bool is_captured) { (void)b, (void)is_captured; }
-void blas_plan_leave(struct blas *b, int sms) { (void)b, (void)sms; }
-#define NO_PRODUCT(name)                                                            \
-    enum status blas_##name(struct blas *b, const struct cuda *cuda, bool is_plain, \
-                            const struct name *a, bool *is_done)                    \
-    {                                                                               \
-        (void)b, (void)cuda, (void)is_plain, (void)a;                               \
-        *is_done = false;                                                           \
-        return ST_OK;                                                               \
-    }
-NO_PRODUCT(matmul_fwd)
-NO_PRODUCT(matmul_bwd_x)
-NO_PRODUCT(matmul_bwd_w)
-#endif

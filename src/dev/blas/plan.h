@@ -1,7 +1,7 @@
-/* blas_plan — one product as cuBLASLt sees it, and the algorithm for that shape: from the table
- * that is checked in (blas/tuned.h), else the library's own first proposal. For src/dev only:
- * blas.c describes the product, blas/plan.c calls the library, the device opens and closes it. Must
- * not know operations of kernels/matmul.h. */
+/* blas_plan — one product as cuBLASLt or hipBLASLt sees it, and the algorithm for that shape: from
+ * the table that is checked in (blas/tuned.h), else the library's own first proposal. For src/dev
+ * only: blas.c describes the product, blas/plan.c calls the library, the device opens and closes
+ * it. Must not know operations of kernels/matmul.h. */
 #ifndef CONVOY_DEV_BLAS_PLAN_H
 #define CONVOY_DEV_BLAS_PLAN_H
 
@@ -47,30 +47,32 @@ struct blas_chip {
     int sm_count;
 };
 
-/* blas_plan_open — opens the library. ST_NO_DEVICE: it is missing, with the folders searched. */
+/* blas_plan_open — opens the library of the chosen vendor. ST_NO_DEVICE: it is missing, with the
+ * folders searched. */
 enum status blas_plan_open(const struct blas_chip *chip, struct blas **out);
 /* blas_plan_find — writes the string of blas_plan_about without a device: opens the library for a
- * moment. */
-enum status blas_plan_find(char *about, size_t cap);
+ * moment. is_hip: hipBLASLt, else cuBLASLt. */
+enum status blas_plan_find(bool is_hip, char *about, size_t cap);
 void blas_plan_close(struct blas *b); /* accepts NULL */
 /* blas_plan_about — returns "13.0.2 from /usr/…/libcublasLt.so.13"; valid until it is closed. */
 const char *blas_plan_about(const struct blas *b);
-/* blas_plan_epilogue — returns the name in cuBLASLt's manual: "GELU_AUX_BIAS". */
+/* blas_plan_epilogue — returns the name in the manuals: "GELU_AUX_BIAS". */
 const char *blas_plan_epilogue(enum blas_epilogue epilogue);
 /* blas_plan_capture — marks the beginning or the end of a capture of the stream. Meanwhile no plan
- * is made, and a product that cuBLASLt refuses is an error: the capture ends, and the work is
+ * is made, and a product that the library refuses is an error: the capture ends, and the work is
  * submitted one by one. */
 void blas_plan_capture(struct blas *b, bool is_captured);
-/* blas_plan_leave — leaves `sms` multiprocessors to other work (NCCL) in products from now on; 0:
- * none. The table of algorithms, which was measured with all of them, is not used then. */
+/* blas_plan_leave — leaves `sms` multiprocessors to other work (NCCL) in products from now on, if
+ * the library can (hipBLASLt cannot); 0: none. The table of algorithms, which was measured with all
+ * of them, is not used then. */
 void blas_plan_leave(struct blas *b, int sms);
-/* blas_plan_run — runs a product. *is_done false: cuBLASLt cannot do it, or the table of algorithms
- * lists another form of it as faster; nothing was submitted. */
+/* blas_plan_run — runs a product. *is_done false: the library cannot do it, or the table of
+ * algorithms lists another form of it as faster; nothing was submitted. */
 enum status blas_plan_run(struct blas *b, const struct cuda *cuda, const struct blas_call *call,
                           bool *is_done);
 
-/* blas_plan_version — returns cublasLtGetVersion; for tests and for the measurement of algorithms,
- * like the functions below. */
+/* blas_plan_version — returns the library's number of its version; for tests and for the
+ * measurement of algorithms, like the functions below. */
 size_t blas_plan_version(const struct blas *b);
 struct blas_tuned;
 /* blas_plan_table — replaces the table of algorithms for plans that are made from now on (gpu_tests

@@ -1,7 +1,6 @@
 /* blas_tuned — see blas/tuned.h. */
 #include "dev/blas/tuned.h"
 
-#ifdef CONVOY_CUDA
 #include <stdio.h>
 #include <string.h>
 
@@ -106,4 +105,3 @@ void blas_tuned_write(const struct blas_chip *chip, size_t version, const struct
         text_format(out, BLAS_TUNED_ROW, "\"%s\"\n\"fused|\"\n\"%s\"\n\"%s;\"\n", head, hex[0],
                     hex[1]);
 }
-#endif

@@ -152,7 +152,7 @@ static const char *why_own(enum dev_cuda_attention by, const struct asked *x)
 {
     struct asked atomic = *x;
     atomic.is_atomic = true;
-    if (!dev_runtime->has_libraries)
+    if (!dev_runtime->has_cudnn)
         return "AMD GPUs have no cuDNN";
     if (by == DEV_CUDA_ATTENTION_OWN)
         return "ATTENTION=own";

@@ -218,33 +218,42 @@ bool dev_cuda_driver_fits(size_t cudart_version, char *why, size_t cap)
     return false;
 }
 
-enum status dev_cuda_blas(char *about, size_t cap) { return blas_plan_find(about, cap); }
+enum status dev_cuda_blas(enum dev_gpu vendor, char *about, size_t cap)
+{
+    if (vendor == DEV_GPU_CUDA)
+        TRY(dev_cuda_check_built());
+    return blas_plan_find(vendor == DEV_GPU_HIP, about, cap);
+}
+
+const char *dev_cuda_blas_name(void)
+{
+    return dev_cuda_chosen() == DEV_GPU_HIP ? "hipBLASLt" : "cuBLASLt";
+}
 
 static enum dev_cuda_blas_kind blas_use;
 
 void dev_cuda_blas_use(enum dev_cuda_blas_kind use) { blas_use = use; }
 
-/* Opens cuBLASLt. Without it the kernels of this program compute products, which is logged once. */
+/* Opens the vendor's library. Without it the kernels of this program compute products, which is
+ * logged once. */
 static void open_blas(struct stream *s)
 {
     static atomic_bool is_reported;
     const struct gpu_props *prop = &s->head.dev->prop;
     struct blas_chip chip = {.sm_count = prop->sm_count};
     text_copy(chip.name, sizeof chip.name, prop->name);
-    const enum status st = !dev_runtime->has_libraries || blas_use == DEV_CUDA_BLAS_OFF
-                               ? FAIL(ST_NO_DEVICE, "CONVOY_BLAS=off")
-                               : blas_plan_open(&chip, &s->blas);
+    const enum status st = blas_use == DEV_CUDA_BLAS_OFF ? FAIL(ST_NO_DEVICE, "CONVOY_BLAS=off")
+                                                         : blas_plan_open(&chip, &s->blas);
     s->is_blas_plain = blas_use == DEV_CUDA_BLAS_PLAIN;
     if (atomic_exchange(&is_reported, true))
         return;
-    if (!dev_runtime->has_libraries)
-        LOG_WARN("products by the program's own kernels without matrix instructions, which are "
-                 "slow: no library of AMD is used yet");
-    else if (st == ST_OK)
-        LOG_INFO("products by cuBLASLt %s%s", blas_plan_about(s->blas),
+    if (st == ST_OK)
+        LOG_INFO("products by %s %s%s", dev_cuda_blas_name(), blas_plan_about(s->blas),
                  s->is_blas_plain ? ", without epilogues (CONVOY_BLAS=plain)" : "");
     else
-        LOG_WARN("products by the program's own kernels, at an estimated half of the speed: %s",
+        LOG_WARN("products by the program's own kernels, %s: %s",
+                 dev_cuda_chosen() == DEV_GPU_HIP ? "at an unknown speed"
+                                                  : "at an estimated half of the speed",
                  status_message());
 }
 
@@ -413,7 +422,7 @@ static enum status cuda_stream_wait_stream(struct stream *waiting, struct stream
 /* ---- operations ---- */
 
 /* Checks an operation, then submits or records it. Recorded arguments are compared as bytes, so the
- * padding between members must be zero. matmul_*: through cuBLASLt if it can, else by the kernel.
+ * padding between members must be zero. matmul_*: through s->blas if it can, else by the kernel.
  * combine needs no scratch: it also runs on streams of comms, which have none. */
 #if __has_builtin(__builtin_clear_padding)
 #define CLEAR_PADDING(p) __builtin_clear_padding(p)

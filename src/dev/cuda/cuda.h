@@ -35,13 +35,15 @@ const void *dev_hip_function(void);
  * driver, so a process that does not compute should not call it. */
 enum status dev_cuda_count(int *count_out);
 
-/* dev_cuda_blas — writes version and path of the cuBLASLt that a stream would load; needs no GPU.
- * ST_NO_DEVICE: there is none, with the reason. */
-enum status dev_cuda_blas(char *about, size_t cap);
+/* dev_cuda_blas — writes version and path of the vendor's library for products that a stream would
+ * load; needs no GPU. ST_NO_DEVICE: there is none, with the reason. */
+enum status dev_cuda_blas(enum dev_gpu vendor, char *about, size_t cap);
+/* dev_cuda_blas_name — returns the name of the library of the chosen vendor: "cuBLASLt". */
+const char *dev_cuda_blas_name(void);
 
 /* The library for products:
- *   auto    cuBLASLt with its epilogues
- *   plain   cuBLASLt without epilogues: bias, GELU and their gradients by kernels of their own
+ *   auto    cuBLASLt or hipBLASLt with its epilogues
+ *   plain   the same without epilogues: bias, GELU and their gradients by kernels of their own
  *   off     this program's kernels */
 enum dev_cuda_blas_kind { DEV_CUDA_BLAS_AUTO, DEV_CUDA_BLAS_PLAIN, DEV_CUDA_BLAS_OFF };
 /* dev_cuda_blas_use — chooses the library for products in all streams of this process that are

@@ -215,8 +215,8 @@ struct stream {
     struct dev_event *event; /* event of dev_stream_wait_stream, when this stream is `first` */
     struct pinned_ring ring;
     struct cuda cuda;                 /* scratch NULL: no operation yet */
-    struct blas *blas;                /* NULL: no cuBLASLt, products by this program's kernels */
-    bool is_blas_plain;               /* cuBLASLt without epilogues */
+    struct blas *blas;                /* NULL: products by this program's kernels */
+    bool is_blas_plain;               /* no epilogues */
     struct cuda_graphs *graphs;       /* NULL: work is submitted immediately */
     struct cuda_times *times;         /* NULL: no times are measured */
     struct cuda_busy *busy;           /* NULL: its work was never measured */

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 
 #include "base/status.h"
+#include "kernels/column.h"
 #include "kernels/cuda.h"
 
 /* Handles have the tags of CUDA's, and an error has the type of its enumeration, so the compiler
@@ -88,6 +89,11 @@ enum {
     X(GraphExecDestroy, GraphExecDestroy, (gpu_graph_exec exec))                                   \
     X(GetLastError, GetLastError, (void))
 
+/* GPU_LAUNCHERS — X(operation) for each launcher of a kernel. */
+#define GPU_LAUNCHERS(X)     \
+    OP_LIST(X) X(column_sum) \
+    X(column_add)
+
 /* Kinds of failure, each with its own status and remedy (cuda/error.c). */
 enum gpu_failure {
     GPU_FAILURE_OTHER,
@@ -114,7 +120,7 @@ struct gpu_runtime {
     const char *memory_tool;    /* a command that reports damaged memory */
     const char *log_word;       /* the kernel's log names a fault by it */
     const char *visible;        /* the variable that hides GPUs */
-    bool has_libraries;         /* cuBLASLt and cuDNN may compute */
+    bool has_cudnn;             /* cuDNN may compute */
     const char *(*built)(void); /* the chips that this build has code for */
 #define GPU_MEMBER(name, hip, parameters) gpu_error(*name) parameters;
     GPU_CALLS(GPU_MEMBER)
@@ -130,7 +136,7 @@ struct gpu_runtime {
     /* Writes the version of CUDA or HIP that the driver supports. */
     void (*version)(int driver, char *out, size_t cap);
 #define GPU_LAUNCHER(name) int (*launch_##name)(const struct cuda *cuda, const struct name *a);
-    OP_LIST(GPU_LAUNCHER)
+    GPU_LAUNCHERS(GPU_LAUNCHER)
 #undef GPU_LAUNCHER
 };
 

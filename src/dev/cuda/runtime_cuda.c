@@ -171,7 +171,7 @@ static const struct gpu_runtime cuda = {.vendor = "CUDA",
                                         .memory_tool = "nvidia-smi -q -d ECC,ROW_REMAPPER",
                                         .log_word = "an Xid",
                                         .visible = "CUDA_VISIBLE_DEVICES",
-                                        .has_libraries = true,
+                                        .has_cudnn = true,
                                         .built = dev_cuda_built,
                                         .EventRecordWithFlags = cudaEventRecordWithFlags,
                                         .GetErrorString = cudaGetErrorString,
@@ -179,7 +179,7 @@ static const struct gpu_runtime cuda = {.vendor = "CUDA",
                                         .no_driver = no_driver,
                                         .describe = describe,
                                         .version = text_version,
-                                        GPU_CALLS(CALL_ROW) OP_LIST(LAUNCH_ROW)};
+                                        GPU_CALLS(CALL_ROW) GPU_LAUNCHERS(LAUNCH_ROW)};
 
 static const struct gpu_runtime *const of_cuda = &cuda;
 const struct gpu_runtime *dev_runtime = &cuda;

@@ -292,7 +292,7 @@ static gpu_error no_flags(gpu_event event, gpu_stream s, unsigned flags)
 }
 
 #define DECLARE(name) int name##_hip(const struct cuda *cuda, const struct name *a);
-OP_LIST(DECLARE)
+GPU_LAUNCHERS(DECLARE)
 #define LAUNCH_ROW(name) .launch_##name = name##_hip,
 static struct gpu_runtime table = {.vendor = "HIP",
                                    .kind = "hip",
@@ -305,7 +305,7 @@ static struct gpu_runtime table = {.vendor = "HIP",
                                    .no_driver = no_driver,
                                    .describe = describe,
                                    .version = text_version,
-                                   OP_LIST(LAUNCH_ROW)};
+                                   GPU_LAUNCHERS(LAUNCH_ROW)};
 
 const void *dev_hip_function(void)
 {

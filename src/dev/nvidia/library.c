@@ -193,6 +193,21 @@ enum status library_open(const struct library_spec *spec, struct library *out, v
     return st;
 }
 
+enum status library_check_runtime(const struct library_spec *spec, struct library *l,
+                                  const void *hip_get_device)
+{
+    Dl_info ours, theirs;
+    const void *runtime = hip_get_device ? dlsym(l->handle, "hipGetDevice") : NULL;
+    if (runtime == NULL || runtime == hip_get_device || dladdr(hip_get_device, &ours) == 0 ||
+        dladdr(runtime, &theirs) == 0)
+        return ST_OK;
+    library_close(l);
+    return FAIL(ST_NO_DEVICE,
+                "%s from %s uses AMD's runtime from %s, and this program uses the one from %s; "
+                "name the lib folder of one version of ROCm in CONVOY_LIB_DIR",
+                spec->what, l->path, theirs.dli_fname, ours.dli_fname);
+}
+
 void library_close(struct library *l)
 {
     if (l->handle)

@@ -88,9 +88,9 @@ static void add_libraries(struct check_facts *facts, const struct conf *conf, bo
         nccl_lib_version_text(nccl_lib_version(), text, sizeof text);
     add_library(facts, nccl_lib_name(), text, false);
     text_copy(about, sizeof about, "");
-    if (is_gpu && dev_cuda_blas(about, sizeof about) == ST_OK)
+    if (is_gpu && dev_cuda_blas(dev_cuda_chosen(), about, sizeof about) == ST_OK)
         about[strcspn(about, " ")] = 0; /* "13.0.2 from /usr/…" */
-    add_library(facts, "cuBLASLt", about, true);
+    add_library(facts, dev_cuda_blas_name(), about, true);
     status_clear();
     nvidia_driver_release(conf_text(conf, CONF_CHECK_ROOT), driver);
     add_library(facts, "NVIDIA driver", driver, true);

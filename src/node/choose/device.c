@@ -323,12 +323,12 @@ void device_arithmetic(const struct conf *conf, const struct dev *dev, char *out
         text_format(out, cap, "a CPU of level%s", level ? level + strcspn(level, " ") : "");
         return;
     }
-    if (dev_cuda_blas(blas, sizeof blas) != ST_OK)
+    if (dev_cuda_blas(dev_cuda_chosen(), blas, sizeof blas) != ST_OK)
         text_copy(blas, sizeof blas, "none");
     if (device_attention(conf) == DEV_CUDA_ATTENTION_OWN ||
         dev_cuda_attention_find(cudnn, sizeof cudnn) != ST_OK)
         text_copy(cudnn, sizeof cudnn, "none");
     status_clear();
-    text_format(out, cap, "%s, cuBLASLt %.*s, cuDNN %.*s", find_chip(info.name),
+    text_format(out, cap, "%s, %s %.*s, cuDNN %.*s", find_chip(info.name), dev_cuda_blas_name(),
                 (int)strcspn(blas, " "), blas, (int)strcspn(cudnn, " "), cudnn);
 }

@@ -91,15 +91,17 @@ void library_list_write(bool is_gpu, struct text *out)
         const struct nccl_lib *nccl;
         library_dir(launcher_find(environ, "CONVOY_LIB_DIR"));
         text_add(out, "NVIDIA libraries%s, opened if needed:\n",
-                 dev_hip_built() != NULL ? " and RCCL" : "");
+                 dev_hip_built() != NULL ? ", hipBLASLt and RCCL" : "");
         add_driver(out);
-        enum status st = dev_cuda_blas(about, sizeof(about));
+        enum status st = dev_cuda_blas(DEV_GPU_CUDA, about, sizeof(about));
         add_opened(out, "cublaslt", st, about);
         st = dev_cuda_attention_find(about, sizeof(about));
         add_opened(out, "cudnn", st, about);
         st = nccl_lib_open(&nccl);
         add_opened(out, "nccl", st, nccl_lib_about());
         if (dev_hip_built() != NULL) {
+            st = dev_cuda_blas(DEV_GPU_HIP, about, sizeof(about));
+            add_opened(out, "hipblaslt", st, about);
             nccl_lib_choose(true, NULL);
             st = nccl_lib_open(&nccl);
             add_opened(out, "rccl", st, nccl_lib_about());

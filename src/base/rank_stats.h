@@ -25,6 +25,13 @@
 #define RANK_STATS_UNKNOWN_REMAINING(field) .field = NAN,
 #define RANK_STATS_UNKNOWN_TIMES(field)
 
+/* gpu_reading — the numbers of a GPU. A number that the GPU or its driver does not report is NAN, or
+ * -1. */
+struct gpu_reading {
+#define GPU_STAT(field, kind, ...) RANK_STATS_FIELD_##kind(field)
+#include "base/rank_stats.def"
+};
+
 /* rank_stats_count — returns a whole number as a double; negative, which is unknown: NAN. */
 static inline double rank_stats_count(int64_t value) { return value >= 0 ? (double)value : NAN; }
 /* rank_stats_remaining — returns the value; negative, which is unknown: NAN. */

@@ -84,13 +84,13 @@ static void read_gpu(const char *root, const char *bus, const char *node,
     if (strcmp(device, "0x74a1") == 0)
         text_copy(out->name, sizeof out->name, "AMD Instinct MI300X");
     amd_sysfs_read(root, bus, &now);
-    out->ecc_corrected = now.ecc_corrected;
-    out->ecc_uncorrected = now.ecc_uncorrected;
+    out->ecc_corrected = now.gpu.ecc_corrected;
+    out->ecc_uncorrected = now.gpu.ecc_uncorrected;
     out->ecc_default = out->ecc_enabled =
         check_file_is(root, DEVICES "/%s/ras/umc_err_count", bus) ? 1 : -1;
-    out->temperature = round_or_unknown(now.temperature);
+    out->temperature = round_or_unknown(now.gpu.temperature);
     out->throttle = now.hot > 0 ? NVML_THROTTLE_HW_THERMAL : now.hot;
-    out->power_limit_mw = round_or_unknown(now.power_limit * 1e3);
+    out->power_limit_mw = round_or_unknown(now.gpu.power_limit * 1e3);
     out->power_default_mw = round_or_unknown(now.power_default * 1e3);
     if (out->power_default_mw < 0)
         out->power_default_mw = out->power_limit_mw;

@@ -172,7 +172,7 @@ static void read_xids(struct nvml *n)
     }
 }
 
-void nvml_read(struct nvml *n, struct nvml_reading *out)
+void nvml_read(struct nvml *n, struct gpu_reading *out)
 {
     const struct table *t = &n->table;
     struct utilisation busy = {0};

@@ -12,12 +12,6 @@
 #include "base/status.h"
 #include "dev/nvidia/library.h"
 
-/* A number that this GPU or its driver does not report is NAN, or -1. */
-struct nvml_reading {
-#define GPU_STAT(field, kind, ...) RANK_STATS_FIELD_##kind(field)
-#include "base/rank_stats.def"
-};
-
 struct nvml;
 /* nvml_open — opens a GPU. bus: as in dev_info. ST_NO_DEVICE: the library is missing, or does not
  * have that GPU. */
@@ -25,7 +19,7 @@ enum status nvml_open(const char *bus, struct nvml **out);
 void nvml_close(struct nvml *n); /* accepts NULL */
 /* nvml_read — needs about a millisecond, and may block longer when a GPU is in trouble: do not call
  * it in the thread that trains. */
-void nvml_read(struct nvml *n, struct nvml_reading *out);
+void nvml_read(struct nvml *n, struct gpu_reading *out);
 
 /* nvml_library_open — loads NVML with a list of other symbols (nvml_health.c); closed by
  * library_close. */

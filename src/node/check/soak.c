@@ -10,7 +10,8 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "dev/nvidia/nvml.h"
+#include "dev/cuda/cuda.h"
+#include "dev/gpu_sensors.h"
 #include "measure/measure_ranks.h"
 #include "node/check/soak_train.h"
 #include "train/feature/sentinel.h"
@@ -29,13 +30,14 @@ struct soak {
     struct check_rows *rows;
     struct check_soak_train_config train;
     struct dev_info info;
-    uint64_t kind;    /* kind of this rank's device: devices of one kind compute equal bits */
-    char device[48];  /* "GPU 3", "the CPU" */
-    bool is_wrong;    /* this rank was reported already */
-    bool is_unclear;  /* replicas of its node differ, and no majority shows which one is wrong */
-    bool is_named;    /* training with all ranks showed which one is wrong */
-    struct nvml *gpu; /* NULL: no GPU, or no NVML */
-    struct nvml_reading first, last;
+    uint64_t kind;   /* kind of this rank's device: devices of one kind compute equal bits */
+    char device[48]; /* "GPU 3", "the CPU" */
+    bool is_wrong;   /* this rank was reported already */
+    bool is_unclear; /* replicas of its node differ, and no majority shows which one is wrong */
+    bool is_named;   /* training with all ranks showed which one is wrong */
+    bool is_amd, has_gpu; /* is it an AMD GPU; can its sensors be read */
+    struct gpu_sensors gpu;
+    struct gpu_reading first, last;
     double hottest;
     int readings;
 };
@@ -71,7 +73,9 @@ static void add_wrong(struct soak *s, enum check_point point, const char *why)
                        "node out";
     if (s->info.bus[0])
         text_format(remedy, sizeof remedy,
-                    "nvidia-smi -i %s -q -d ECC,ROW_REMAPPER; dcgmi diag -r 3 # take the node out",
+                    s->is_amd ? "amd-smi metric -g %s --ecc # take the node out"
+                              : "nvidia-smi -i %s -q -d ECC,ROW_REMAPPER; dcgmi diag -r 3 # take "
+                                "the node out",
                     s->info.bus);
     s->is_wrong = true;
     add_row(s,
@@ -86,7 +90,9 @@ static void add_gpu_rows(struct soak *s)
 {
     char remedy[192];
     if (!isnan(s->hottest)) {
-        text_format(remedy, sizeof remedy, "nvidia-smi -i %s -q -d TEMPERATURE,POWER,CLOCK",
+        text_format(remedy, sizeof remedy,
+                    s->is_amd ? "amd-smi metric -g %s --temperature --power --clock"
+                              : "nvidia-smi -i %s -q -d TEMPERATURE,POWER,CLOCK",
                     s->info.bus);
         add_row(s,
                 check_row_measured(CHECK_STAGE_SOAK, CHECK_POINT_ONE_DEVICE, s->check->place.node,
@@ -107,7 +113,10 @@ static void add_gpu_rows(struct soak *s)
     row.value = 100 * drift;
     text_copy(row.unit, sizeof row.unit, "%");
     text_format(remedy, sizeof remedy,
-                "nvidia-smi -i %s -q -d PERFORMANCE,POWER,TEMPERATURE # check fans and cables",
+                s->is_amd
+                    ? "amd-smi metric -g %s --temperature --power --clock # check fans and cables"
+                    : "nvidia-smi -i %s -q -d PERFORMANCE,POWER,TEMPERATURE # check fans and "
+                      "cables",
                 s->info.bus);
     add_row(s, row, s->device, drift > DRIFT_SHARE ? remedy : "");
 }
@@ -203,9 +212,9 @@ static enum check_soak_flip flip_of(const struct soak *s, bool is_alone, int rou
 
 static void read_gpu(struct soak *s)
 {
-    if (!s->gpu)
+    if (!s->has_gpu)
         return;
-    nvml_read(s->gpu, &s->last);
+    gpu_sensors_read(&s->gpu, &s->last);
     if (s->readings++ == 0)
         s->first = s->last;
     if (!(s->hottest >= s->last.temperature))
@@ -490,8 +499,10 @@ static void describe_device(struct soak *s)
             s->kind = XXH3_64bits_withSeed(fact->value, strlen(fact->value), s->kind);
     text_format(s->device, sizeof s->device, is_gpu ? "GPU %d" : "the CPU", s->check->place.local);
     s->hottest = NAN;
-    if (s->info.bus[0] && nvml_open(s->info.bus, &s->gpu) != ST_OK)
-        status_clear();
+    s->is_amd = dev_cuda_chosen() == DEV_GPU_HIP;
+    s->has_gpu = s->info.bus[0] &&
+                 gpu_sensors_open(s->info.bus, s->is_amd ? s->check->root : NULL, &s->gpu) == ST_OK;
+    status_clear();
 }
 
 enum status check_soak_run(const struct check_soak_config *config, int64_t ms,
@@ -509,6 +520,6 @@ enum status check_soak_run(const struct check_soak_config *config, int64_t ms,
     add_gpu_rows(&s);
     if (st == ST_OK)
         st = report_progress(&s, 1);
-    nvml_close(s.gpu);
+    gpu_sensors_close(&s.gpu);
     return st;
 }

@@ -8,14 +8,14 @@
 #include "base/assert.h"
 #include "base/memory.h"
 #include "base/thread.h"
-#include "dev/nvidia/nvml.h"
+#include "dev/gpu_sensors.h"
 
 #define CLOSE_MS 2000 /* limit for a reading in progress; on a GPU in trouble it may never end */
 
 struct gpu_stats {
     struct board *board;
     int worker_i, every_ms;
-    struct nvml *nvml;
+    struct gpu_sensors sensors;
     int64_t xids;
     struct thread thread; /* its lock guards the fields below; both sides wait on its condition */
     bool is_closing;      /* the thread no longer touches the board */
@@ -26,12 +26,12 @@ struct gpu_stats {
 static void free_stats(struct gpu_stats *stats)
 {
     thread_free(&stats->thread);
-    nvml_close(stats->nvml);
+    gpu_sensors_close(&stats->sensors);
     free(stats);
 }
 
 /* publish_reading — publishes one reading. Called with the lock held. */
-static void publish_reading(struct gpu_stats *stats, struct nvml_reading now)
+static void publish_reading(struct gpu_stats *stats, struct gpu_reading now)
 {
     if (now.xids > stats->xids)
         LOG_WARN(
@@ -47,11 +47,11 @@ static void publish_reading(struct gpu_stats *stats, struct nvml_reading now)
 static void *sample_loop(void *arg)
 {
     struct gpu_stats *stats = arg;
-    struct nvml_reading now;
+    struct gpu_reading now;
     pthread_mutex_lock(&stats->thread.lock);
     while (!stats->is_closing) {
         pthread_mutex_unlock(&stats->thread.lock);
-        nvml_read(stats->nvml, &now);
+        gpu_sensors_read(&stats->sensors, &now);
         pthread_mutex_lock(&stats->thread.lock);
         struct timespec until = thread_deadline(stats->every_ms);
         if (!stats->is_closing) {
@@ -68,26 +68,25 @@ static void *sample_loop(void *arg)
     return NULL;
 }
 
-enum status gpu_stats_open(struct board *board, int worker_i, const char *bus, bool is_logger,
-                           int every_ms, struct gpu_stats **out)
+enum status gpu_stats_open(struct board *board, int worker_i, const char *bus, const char *amd_root,
+                           bool is_logger, int every_ms, struct gpu_stats **out)
 {
-    struct nvml *nvml = NULL;
+    struct gpu_stats *stats = memory_new(1, sizeof *stats);
+    *stats = (struct gpu_stats){.board = board, .worker_i = worker_i, .every_ms = every_ms};
     *out = NULL;
-    if (nvml_open(bus, &nvml) != ST_OK) {
+    if (gpu_sensors_open(bus, amd_root, &stats->sensors) != ST_OK) {
         if (is_logger)
             LOG_INFO("/status and /metrics have no figures of GPUs: %s", status_message());
         status_clear();
+        free(stats);
         return ST_OK;
     }
-    struct gpu_stats *stats = memory_new(1, sizeof *stats);
-    *stats = (struct gpu_stats){
-        .board = board, .worker_i = worker_i, .every_ms = every_ms, .nvml = nvml};
     enum status st = thread_start(&stats->thread, sample_loop, stats, "reads the GPU's numbers");
     if (st == ST_OK) {
         *out = stats;
         return ST_OK;
     }
-    nvml_close(nvml);
+    gpu_sensors_close(&stats->sensors);
     free(stats);
     return st;
 }
@@ -108,7 +107,7 @@ void gpu_stats_close(struct gpu_stats *stats)
     pthread_mutex_unlock(&stats->thread.lock);
     if (is_left) {
         pthread_detach(id);
-        LOG_WARN("the GPU's driver (NVML) has not answered for %d s; the thread that reads it is "
+        LOG_WARN("the GPU's driver has not answered for %d s; the thread that reads it is "
                  "abandoned",
                  CLOSE_MS / 1000);
         return;

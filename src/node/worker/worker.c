@@ -55,7 +55,7 @@ struct worker {
     struct board_worker stats, last;
     int64_t published_ms;
     struct dev *dev;
-    struct gpu_stats *gpu_stats; /* NULL: no GPU, or no NVML */
+    struct gpu_stats *gpu_stats; /* NULL: no GPU, or no numbers of it */
     struct tokenizer *tokenizer;
     struct chat *chat; /* NULL: TASK is not chat */
     struct feed *feed, *val_feed;
@@ -225,9 +225,11 @@ static enum status open_device(struct worker *w)
                  conf_i64(w->conf, CONF_N_GPU_EACH_NODE) > 1 ? ", of each worker" : "");
     publish_loading(w);
     TRY(memory_check_device(w->conf, &w->config, w->worker_i, w->dev));
+    const char *amd_root =
+        dev_cuda_chosen() == DEV_GPU_HIP ? conf_text(w->conf, CONF_CHECK_ROOT) : NULL;
     if (info.bus[0])
-        TRY(gpu_stats_open(w->board, w->worker_i, info.bus, is_logger(w), GPU_STATS_EVERY_MS,
-                           &w->gpu_stats));
+        TRY(gpu_stats_open(w->board, w->worker_i, info.bus, amd_root, is_logger(w),
+                           GPU_STATS_EVERY_MS, &w->gpu_stats));
     return check_stop_request(w);
 }
 

@@ -6,7 +6,7 @@
 TEST(reads_everything)
 {
     struct nvml *n = NULL;
-    struct nvml_reading now;
+    struct gpu_reading now;
     int *xids = fake_nvml_use("fake_nvml_xids"), *xids_n = fake_nvml_use("fake_nvml_xids_n");
     assert_int_equal(nvml_open("0000:3b:00.0", &n), ST_OK);
     nvml_read(n, &now);
@@ -31,7 +31,7 @@ TEST(reads_everything)
 TEST(reads_what_there_is)
 {
     struct nvml *n = NULL;
-    struct nvml_reading now;
+    struct gpu_reading now;
     int *mode = fake_nvml_use("fake_nvml_mode");
     *mode = 1;
     assert_int_equal(nvml_open("0000:3b:00.0", &n), ST_OK);

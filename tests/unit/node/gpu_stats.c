@@ -22,7 +22,7 @@ TEST(without)
     if (access("/dev/nvidiactl", F_OK) == 0)
         HARNESS_SKIP("this machine has a GPU");
     assert_int_equal(board_create(2, 2, &board), ST_OK);
-    assert_int_equal(gpu_stats_open(board, 1, "0000:3b:00.0", true, 1, &stats), ST_OK);
+    assert_int_equal(gpu_stats_open(board, 1, "0000:3b:00.0", NULL, true, 1, &stats), ST_OK);
     assert_null(stats);
     gpu_stats_close(stats);
     assert_false(board_gpu_copy(board, 1, &gpu));
@@ -39,7 +39,7 @@ TEST(with)
     assert_false(board_gpu_copy(board, 1, &gpu));
     xids[0] = 79;
     *xids_n = 1;
-    assert_int_equal(gpu_stats_open(board, 1, "0000:3b:00.0", true, 1, &stats), ST_OK);
+    assert_int_equal(gpu_stats_open(board, 1, "0000:3b:00.0", NULL, true, 1, &stats), ST_OK);
     assert_true(wait_for(board, 1, &gpu));
     assert_true(gpu.busy == 0.97 && gpu.memory_used == 51ll << 30 && gpu.temperature == 63 &&
                 gpu.xid_last == 79);
@@ -63,7 +63,7 @@ TEST(a_reading_that_does_not_end_is_left)
     int *begun = fake_nvml_use("fake_nvml_begun");
     volatile int *hangs = fake_nvml_use("fake_nvml_hangs"), *held = fake_nvml_use("fake_nvml_held");
     assert_int_equal(board_create(2, 2, &board), ST_OK);
-    assert_int_equal(gpu_stats_open(board, 1, "0000:3b:00.0", true, 1, &stats), ST_OK);
+    assert_int_equal(gpu_stats_open(board, 1, "0000:3b:00.0", NULL, true, 1, &stats), ST_OK);
     assert_true(wait_for(board, 0, &gpu));
     *hangs = 1;
     const int64_t held_until_ms = clock_ms() + harness_patience_ms(10000);

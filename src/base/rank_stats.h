@@ -25,7 +25,7 @@
 #define RANK_STATS_UNKNOWN_REMAINING(field) .field = NAN,
 #define RANK_STATS_UNKNOWN_TIMES(field)
 
-/* gpu_reading — the numbers of a GPU. A number that the GPU or its driver does not report is NAN, or
+/* gpu_reading — the numbers of a GPU. A number that the GPU or its driver does not report is NAN or
  * -1. */
 struct gpu_reading {
 #define GPU_STAT(field, kind, ...) RANK_STATS_FIELD_##kind(field)

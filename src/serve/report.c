@@ -327,10 +327,10 @@ static cJSON *make_report(const struct view *view, struct text *rows)
     add_stat(root, stats, VIEW_NODES);
     add_text(root, "backend", view_backend(view),
              "Transport between the ranks, such as `shm + tcp`. None before they are connected.");
-    add_text(root, "device", view_device(view), "`cpu` or `cuda`.");
+    add_text(root, "device", view_device(view), "`cpu`, `cuda` or `hip`.");
     add_text(
         root, "device_note", from->device_note,
-        "Why `DEVICE=auto` uses the CPU despite NVIDIA's driver, and the remedy. None otherwise.");
+        "Why `DEVICE=auto` uses the CPU despite a GPU's driver, and the remedy. None otherwise.");
     add_model(root, view, stats);
     add_mesh(root, view);
     add_stat(root, stats, VIEW_STEP);

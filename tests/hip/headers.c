@@ -38,7 +38,6 @@ SAME(GPU_HIP_ADDRESS, hipErrorIllegalAddress);
 SAME(GPU_HIP_TIMEOUT, hipErrorLaunchTimeOut);
 SAME(GPU_HIP_ASSERT, hipErrorAssert);
 SAME(GPU_HIP_LAUNCH, hipErrorLaunchFailure);
-SAME(GPU_HIP_NOT_SUPPORTED, hipErrorNotSupported);
 SAME(GPU_HIP_UNKNOWN, hipErrorUnknown);
 
 #define CALL_ROW(name, theirs, parameters) .name = hip##theirs,

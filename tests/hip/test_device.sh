@@ -29,7 +29,7 @@ modern="$tiny STEPS=4 MODEL=gpt2-modern-nano"
 losses_of hip.jsonl $gpt2 PRECISION=fp32 DEVICE=hip
 ok "GPT-2 in fp32 trains" is "$rc" 0
 ok "without hipBLASLt the log names kernels and package" says "products by the program's own kernels, at an unknown speed: hipBLASLt is not here: install hipblaslt of ROCm 6.0 or newer"
-ok "repeated work runs as graphs" says "repeated work is submitted to the GPU as CUDA graphs"
+ok "repeated work runs as graphs" says "repeated work is submitted to the GPU as HIP graphs"
 losses_near hip.jsonl 1e-5 "GPT-2 in fp32 has the losses of the CPU" $gpt2 PRECISION=fp32 DEVICE=cpu
 losses_near hip.jsonl 1e-5 "without graphs, too" $gpt2 PRECISION=fp32 DEVICE=hip CUDA_GRAPH=off
 losses_near hip.jsonl 1e-5 "DEVICE=auto finds the GPU" $gpt2 PRECISION=fp32 DEVICE=auto
@@ -116,12 +116,88 @@ CONVOY_LIB_DIR=$PWD/rccl_old EMULATED_GPUS=2 refused "RCCL of ROCm 5.7" 69 "2.17
 CONVOY_LIB_DIR=$PWD/rccl_other EMULATED_GPUS=2 refused "RCCL with another runtime" 69 "librccl.so.1, and this program uses the one from $PWD/rccl_other/libamdhip64.so.6" $two
 refused "ATTENTION=cudnn" 78 "needs an NVIDIA GPU" ATTENTION=cudnn PRECISION=bf16
 EMULATED_GPUS=0 losses_near hip.jsonl 1e-5 "DEVICE=auto without a GPU: the CPU" $gpt2 PRECISION=fp32 DEVICE=auto
-mkdir empty
-gcc -shared -o empty/libamdhip64.so.6 -x c /dev/null
-if ldconfig -p | grep -q libamdhip64; then
-    skip "no usable libamdhip64" "this machine has AMD's own"
-else
-    CONVOY_LIB_DIR=$PWD/empty refused "no usable libamdhip64" 69 "AMD's runtime (libamdhip64) is not here: install hip-runtime-amd"
-    ok "the message names the file that is passed over" says "empty/libamdhip64.so.6: has no hip"
-fi
+# ---- around it ----
+
+# The GPU's numbers come from files of the driver amdgpu, here of a made-up tree. The second GPU has only a temperature.
+"$root/tests/check/trees/unpack.pl" tree mi300x
+pci=tree/sys/bus/pci/devices
+mv "$pci/0000:05:00.0" "$pci/0000:3b:00.0"
+mkdir -p "$pci/0000:3c:00.0/hwmon/hwmon5" && echo 52000 >"$pci/0000:3c:00.0/hwmon/hwmon5/temp1_input"
+file() { cat "$pci/0000:3b:00.0/$1"; }
+port=$(free_port)
+EMULATED_GPUS=2 begin_served $tiny STEPS=1000000 DEVICE=hip N_GPU_EACH_NODE=2 BATCH_SIZE=1 PRECISION=fp32 CHECK=off CHECK_ROOT="$PWD/tree"
+ok "a job serves the numbers of both GPUs" wait_for 60 status_has '[.ranks[].gpu.temperature_celsius] | all(. != null) and length == 2'
+ok "/status has the numbers of the files" is "$(jq -c '.ranks[0].gpu | del(.age_seconds) | .memory_utilisation |= (. * 1000 | round / 1000)' status.json)" \
+    "$(jq -nc --argjson busy "$(file gpu_busy_percent)" --argjson memory "$(file mem_busy_percent)" --argjson used "$(file mem_info_vram_used)" \
+        --argjson total "$(file mem_info_vram_total)" --argjson heat "$(file hwmon/hwmon4/temp2_input)" --argjson power "$(file hwmon/hwmon4/power1_input)" \
+        --argjson cap "$(file hwmon/hwmon4/power1_cap)" --argjson clock "$(file hwmon/hwmon4/freq1_input)" --argjson memory_clock "$(file hwmon/hwmon4/freq2_input)" \
+        '{utilisation: ($busy / 100), memory_utilisation: ($memory / 100), memory_used_bytes: $used, memory_total_bytes: $total,
+        temperature_celsius: ($heat / 1000), power_watts: ($power / 1000000), power_limit_watts: ($cap / 1000000), clock_hertz: $clock,
+        memory_clock_hertz: $memory_clock, ecc_corrected: 0, ecc_uncorrected: 0, xids: null, xid_last: null}')"
+ok "a number without a file is unknown, not 0" is "$(jq -c '.ranks[1].gpu | del(.age_seconds) | with_entries(select(.value != null))' status.json)" '{"temperature_celsius":52}'
+get /metrics >metrics
+ok "/metrics has them, too" grep -qE '^convoy_gpu_power_watts\{.*rank="0".*\} 137$' metrics
+ok "and leaves out unknown ones" is "$(grep -c '^convoy_gpu_power_watts{' metrics)" 1
+stop
+run $tiny STEPS=2 DEVICE=hip CHECK_ROOT="$PWD/empty-tree" CHECK=off
+ok "without these files a job trains, and the log says what is missing" is "$rc $(grep -c 'have no figures of GPUs: there is no folder .*/0000:3b:00.0 of the driver amdgpu' err)" "0 1"
+
+# Two nodes share a GPU: RCCL refuses that, and the report names RCCL.
+job="$tiny LAYERS=1 EMBED=16 PRECISION=fp32 DEVICE=hip CHECKPOINT_EVERY=5 CHECKPOINT_DIR=$PWD/run N_NODES=2"
+rehearse() { rc=0; limit 150 "$convoy" rehearse $job "$@" >out 2>err || rc=$?; }
+rehearse DURATION="$(secs 4)" FAULT_EVERY="$(secs 2)" FAULT_MIX=kill SEED=3
+ok "a rehearsal on an AMD GPU: exit 0" is "$rc" 0
+ok "its report names RCCL" shows '^devices      1 GPU for 2 workers, which share them: hip 0 Emulated 0 .*; tcp between workers, because RCCL refuses two ranks on one GPU$'
+rehearse BACKEND=nccl
+ok "BACKEND=nccl for it is refused" is "$rc" 78
+ok "with RCCL's name" says "would share 1 GPUs, and RCCL refuses two ranks on one GPU; use BACKEND=auto"
+
+# What a machine may lack. alone.so hides AMD's own library, if this machine has one, and shows a /dev/kfd that may not be opened.
+cat >alone.c <<'END'
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <glob.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+int glob(const char *pattern, int flags, int (*on_error)(const char *, int), glob_t *out)
+{
+    int (*next)(const char *, int, int (*)(const char *, int), glob_t *);
+    *(void **)&next = dlsym(RTLD_NEXT, "glob");
+    return strstr(pattern, "libamdhip64") && (strstr(pattern, "/usr/") || strstr(pattern, "/opt/"))
+        ? GLOB_NOMATCH : next(pattern, flags, on_error, out);
+}
+int access(const char *path, int mode)
+{
+    if (getenv("DENIED") == NULL || strcmp(path, "/dev/kfd") != 0)
+        return faccessat(AT_FDCWD, path, mode, 0);
+    errno = EACCES;
+    return mode == F_OK ? 0 : -1;
+}
+END
+gcc -shared -fPIC -o alone.so alone.c
+# without FUNCTION — a folder of the fake runtime without it, under every name that the loader may be asked for; no function: without any.
+without() {
+    mkdir -p lacks
+    if [ -n "${1:-}" ]; then LC_ALL=C sed "s/$1/${1%?}_/g" "$fake/libamdhip64.so.6" >lacks/libamdhip64.so.6; else gcc -shared -o lacks/libamdhip64.so.6 -x c /dev/null; fi
+    cp "$fake/isa.tsv" lacks/
+    ln -sf libamdhip64.so.6 lacks/libamdhip64.so.5
+    ln -sf libamdhip64.so.6 lacks/libamdhip64.so.7
+}
+lacks() { LD_PRELOAD=$PWD/alone.so LD_LIBRARY_PATH=$PWD/lacks CONVOY_LIB_DIR=$PWD/lacks "$@"; }
+without
+lacks refused "no usable libamdhip64" 69 "AMD's runtime (libamdhip64) is not here: install hip-runtime-amd of ROCm 5.2 or newer"
+ok "the message names the file that is passed over" grep -qE "lacks/libamdhip64\.so\.[567]: has no hip" err
+without hipGraphInstantiateWithFlags
+lacks refused "a libamdhip64 without a function" 69 "is not here: install hip-runtime-amd of ROCm 5.2 or newer"
+ok "the message names file and function" grep -qE "lacks/libamdhip64\.so\.[567]: has no hipGraphInstantiateWithFlags" err
+without hipEventRecordWithFlags
+lacks losses_near hip.jsonl 1e-5 "without hipEventRecordWithFlags the losses are the same" $gpt2 PRECISION=fp32 DEVICE=hip
+ok "one operation at a time: the log names file, function and version" \
+    grep -qE 'submitted one operation at a time, because it cannot be made a HIP graph: .*lacks/libamdhip64\.so\.[567] has no hipEventRecordWithFlags, ROCm 7\.0 has it' err
+export DENIED=1
+EMULATED_GPUS=0 LD_PRELOAD=$PWD/alone.so refused "a /dev/kfd that may not be opened" 69 "this user may not open /dev/kfd (Permission denied): add the user to the groups render and video"
+ok "the message has the containers' option" says "--group-add video --group-add "
 done_testing

@@ -168,6 +168,8 @@ void check_container_rows(struct check_static *s)
                              check_static_found(
                                  s, CHECK_POINT_GRES, "slurm gres", CHECK_VERDICT_SKIPPED, "%s",
                                  is_read ? "gres.conf names no GPU file of this node"
+                                 : s->config->gpus_allotted > 0 && s->is_amd
+                                     ? "Slurm counts partitions of GPUs, and KFD counts GPUs"
                                  : s->config->gpus_allotted > 0
                                      ? "Slurm counts instances of GPUs (MIG), and NVML counts GPUs"
                                  : s->is_slurm ? "a Slurm job, but no gres.conf here"

@@ -123,7 +123,7 @@ static void add_shm(struct check_static *s, const char *meminfo)
     if (shm.bytes < 0)
         shm.bytes = memory_row(meminfo, "MemTotal") / 2;
     int64_t rest = shm.is_mounted ? shm_free(s, shm.bytes) : 0;
-    bool is_used = s->gpus.gpus_n > 1 && !s->is_amd; /* used by NCCL between the GPUs of a node */
+    bool is_used = s->gpus.gpus_n > 1; /* used by NCCL or RCCL between the GPUs of a node */
     enum check_verdict verdict = !is_used || rest >= SHM_BYTES_GOOD            ? CHECK_VERDICT_PASS
                                  : rest <= SHM_BYTES_MIN && s->gpus.gpus_n > 3 ? CHECK_VERDICT_FAIL
                                                                                : CHECK_VERDICT_WARN;
@@ -134,7 +134,9 @@ static void add_shm(struct check_static *s, const char *meminfo)
                                           : "/dev/shm is not mounted (%s, %s)%s",
                            text_format_bytes(text, sizeof text, (double)shm.bytes),
                            text_format_bytes(left, sizeof left, (double)rest),
-                           is_used ? "" : "; only NCCL between several GPUs needs it"),
+                           is_used     ? ""
+                           : s->is_amd ? "; only RCCL between several GPUs needs it"
+                                       : "; only NCCL between several GPUs needs it"),
         "",
         verdict == CHECK_VERDICT_PASS
             ? ""

@@ -11,6 +11,7 @@
 #include "check/links/bisect.h"
 #include "check/check_judge.h"
 #include "comm/core/part.h"
+#include "dev/cuda/cuda.h"
 #include "measure/measure_collective.h"
 #include "measure/measure_ranks.h"
 
@@ -310,9 +311,11 @@ static void add_member(const struct isolate *s, int rank, struct check_rows *row
     row.rank = rank;
     text_format(row.subject, sizeof row.subject, "rank %d", rank);
     text_copy(row.remedy, sizeof row.remedy,
-              "nvidia-smi -q -d ECC,ROW_REMAPPER; dcgmi diag -r 3; memtester 1G 3; edac-util -v # "
-              "take the "
-              "node out first; the first two are for GPUs");
+              dev_cuda_chosen() == DEV_GPU_HIP
+                  ? "amd-smi metric --ecc; memtester 1G 3; edac-util -v # take the node out first; "
+                    "the first is for GPUs"
+                  : "nvidia-smi -q -d ECC,ROW_REMAPPER; dcgmi diag -r 3; memtester 1G 3; edac-util "
+                    "-v # take the node out first; the first two are for GPUs");
     check_row_add(rows, &row);
 }
 

@@ -27,6 +27,7 @@
 #include "check/check_judge.h"
 #include "check/node/inside.h"
 #include "check/host/static.h"
+#include "dev/cuda/cuda.h"
 #include "measure/measure_ranks.h"
 
 /* shares of the stage's budget: for the measurements, and for the search for sizes */
@@ -69,7 +70,10 @@ void check_node_add(struct check_node *n, const char *name, const char *unit, do
     text_copy(row.why, sizeof row.why, why);
     if (n->is_gpu)
         text_format(row.remedy, sizeof row.remedy,
-                    "nvidia-smi -i %s -q -d PERFORMANCE,CLOCK,TEMPERATURE", n->info.bus);
+                    dev_cuda_chosen() == DEV_GPU_HIP
+                        ? "amd-smi metric -g %s --clock --temperature"
+                        : "nvidia-smi -i %s -q -d PERFORMANCE,CLOCK,TEMPERATURE",
+                    n->info.bus);
     check_row_add(n->rows, &row);
 }
 

@@ -13,6 +13,7 @@
 #include "base/memory.h"
 #include "base/assert.h"
 #include "comm/message/inside.h"
+#include "comm/nccl/lib.h"
 
 /* While nothing moves, spin for this long before yielding, if a core is free for waiting. A shorter
  * spin is slower on busy cores: 1 MiB between two ranks, on two cores at load 20, needed 5.7 and
@@ -435,7 +436,9 @@ void messenger_log_gpu(const struct messenger *messenger)
                  "and TCP");
     else
         LOG_INFO("GPU data goes to other nodes through pinned host memory, in overlapping chunks: "
-                 "rank %d's UCX does not move GPU memory; if it should, install UCX with CUDA "
-                 "there, and leave cuda in UCX_TLS",
-                 without);
+                 "rank %d's UCX does not move GPU memory%s",
+                 without,
+                 nccl_lib_is_rccl() ? ""
+                                    : "; if it should, install UCX with CUDA there, and leave cuda "
+                                      "in UCX_TLS");
 }

@@ -120,7 +120,7 @@ static bool allocate_memory(const struct nccl_lib *nccl, struct dev *dev, int64_
     dev_info(dev, &after);
     if (before.free_bytes >= after.free_bytes && after.free_bytes >= 0)
         LOG_DEBUG(
-            "NCCL's allocator: %s requested, %s allocated",
+            "%s's allocator: %s requested, %s allocated", nccl_lib_name(),
             text_format_bytes(asked, sizeof asked, (double)bytes),
             text_format_bytes(grown, sizeof grown, (double)(before.free_bytes - after.free_bytes)));
     return true;
@@ -192,8 +192,8 @@ static void destroy_comm(struct comm_ctx *ctx)
         state->comm = NULL;
         return;
     }
-    LOG_DEBUG("NCCL: a communicator is aborted: not all ranks have closed it within %d ms",
-              FINALIZE_MS);
+    LOG_DEBUG("%s: a communicator is aborted: not all ranks have closed it within %d ms",
+              nccl_lib_name(), FINALIZE_MS);
     comm_nccl_abort(ctx);
 }
 

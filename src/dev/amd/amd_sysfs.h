@@ -1,6 +1,6 @@
 /* amd_sysfs — reads a GPU's load, memory, temperature, power, clocks and errors from the files of
- * AMD's kernel driver amdgpu below /sys/bus/pci/devices. Written from the documentation of Linux; no
- * AMD GPU has been read with it. Must not know which value is good. */
+ * AMD's kernel driver amdgpu below /sys/bus/pci/devices. Written from the documentation of Linux;
+ * no AMD GPU has been read with it. Must not know which value is good. */
 #ifndef CONVOY_DEV_AMD_SYSFS_H
 #define CONVOY_DEV_AMD_SYSFS_H
 

@@ -26,6 +26,9 @@ enum dev_gpu dev_cuda_chosen(void);
 /* dev_hip_built — returns the chips of AMD that this program has code for, "gfx90a gfx942"; NULL:
  * built without HIP. */
 const char *dev_hip_built(void);
+/* dev_hip_find — writes version and path of AMD's runtime. ST_NO_DEVICE: there is none, with the
+ * reason. */
+enum status dev_hip_find(char *about, size_t cap);
 /* dev_hip_function — returns the address of hipGetDevice in the loaded runtime of AMD; NULL: none
  * is loaded. */
 const void *dev_hip_function(void);

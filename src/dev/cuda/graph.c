@@ -286,9 +286,9 @@ static enum status make_graph(struct stream *s, const struct work_list *list, gp
         return dev_cuda_error_fail(error, "making a graph of a step's work");
     if (!s->graphs->is_reported)
         LOG_INFO(
-            "repeated work is submitted to the GPU as CUDA graphs: the first has %d operations, "
-            "%zu nodes",
-            list->work_n, nodes_n);
+            "repeated work is submitted to the GPU as %s graphs: the first has %d operations, %zu "
+            "nodes",
+            dev_runtime->vendor, list->work_n, nodes_n);
     s->graphs->is_reported = true;
     return ST_OK;
 }
@@ -306,9 +306,8 @@ static enum status try_graph(struct stream *s, struct cached_list *cached)
     (void)dev_runtime->GetLastError(); /* clears the error of the capture */
     cached->graph = NULL;
     g->is_refused = true;
-    LOG_WARN(
-        "work is submitted one operation at a time, because it cannot be made a CUDA graph: %s",
-        status_message());
+    LOG_WARN("work is submitted one operation at a time, because it cannot be made a %s graph: %s",
+             dev_runtime->vendor, status_message());
     return ST_OK;
 }
 

@@ -12,6 +12,13 @@
 const char *dev_hip_built(void) { return NULL; }
 const void *dev_hip_function(void) { return NULL; }
 
+enum status dev_hip_find(char *about, size_t cap)
+{
+    const struct gpu_runtime *runtime;
+    (void)about, (void)cap;
+    return dev_hip_open(&runtime);
+}
+
 enum status dev_hip_open(const struct gpu_runtime **out)
 {
     (void)out;
@@ -24,6 +31,7 @@ enum status dev_hip_open(const struct gpu_runtime **out)
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/memory.h"
@@ -32,6 +40,7 @@ enum status dev_hip_open(const struct gpu_runtime **out)
 
 #define DEVICES_MAX 64
 #define DEVICE_FILE "/dev/kfd"
+#define NO_FUNCTION 10000 /* an error of no_flags; HIP has none with this number */
 
 const char *dev_hip_built(void) { return CONVOY_HIP; }
 
@@ -56,6 +65,7 @@ struct hip_calls {
     GPU_CALLS(MEMBER) HIP_CALLS(MEMBER_OWN) const char *(*hipGetErrorString)(gpu_error error);
 };
 static struct hip_calls hip;
+static struct library library; /* handle NULL: not loaded yet */
 
 #define SYMBOL(name, theirs, parameters) LIBRARY_SYMBOL(hip_calls, hip##theirs),
 #define SYMBOL_OWN(name, parameters) LIBRARY_SYMBOL(hip_calls, name),
@@ -65,8 +75,8 @@ static const char *const names[] = {"libamdhip64.so.7", "libamdhip64.so.6", "lib
                                     NULL};
 static const struct library_spec spec = {.what = "AMD's runtime (libamdhip64)",
                                          .names = names,
-                                         .packages =
-                                             "hip-runtime-amd of ROCm, or libamdhip64-5 of Debian",
+                                         .packages = "hip-runtime-amd of ROCm 5.2 or newer, or "
+                                                     "libamdhip64-5 of Debian",
                                          .symbols = symbols,
                                          .symbols_n = sizeof symbols / sizeof *symbols};
 
@@ -245,11 +255,17 @@ static enum status no_driver(gpu_error error)
                     "container with --device /dev/kfd --device /dev/dri --group-add video, or use "
                     "DEVICE=cpu",
                     error, hip.hipGetErrorString(error));
-    if (access(DEVICE_FILE, R_OK | W_OK) != 0)
+    if (access(DEVICE_FILE, R_OK | W_OK) != 0) {
+        const char *reason = strerror(errno);
+        struct stat about = {0};
+        (void)stat(DEVICE_FILE, &about);
         return FAIL(ST_NO_DEVICE,
-                    "this user may not open " DEVICE_FILE " (%s): add the user to the groups video "
-                    "and render, start a container with --group-add video, or use DEVICE=cpu",
-                    strerror(errno));
+                    "this user may not open " DEVICE_FILE
+                    " (%s): add the user to the groups render "
+                    "and video, start a container with --group-add video --group-add %u (group of "
+                    "the file, mostly render), or use DEVICE=cpu",
+                    reason, (unsigned)about.st_gid);
+    }
     return FAIL(ST_NO_DEVICE,
                 "AMD's driver gives this process no GPU (HIP error %u, %s): see `rocminfo`, "
                 "ROCR_VISIBLE_DEVICES and HIP_VISIBLE_DEVICES, or use DEVICE=cpu",
@@ -285,10 +301,21 @@ static void text_version(int driver, char *out, size_t cap)
     text_format(out, cap, "%d.%d", driver / 10000000, driver / 100000 % 100);
 }
 
+/* For a library without hipEventRecordWithFlags. */
 static gpu_error no_flags(gpu_event event, gpu_stream s, unsigned flags)
 {
     (void)event, (void)s, (void)flags;
-    return GPU_HIP_NOT_SUPPORTED;
+    return NO_FUNCTION;
+}
+
+static const char *text_error(gpu_error error)
+{
+    static char lacks[LIBRARY_PATH_MAX + 64];
+    if (error != NO_FUNCTION)
+        return hip.hipGetErrorString(error);
+    text_format(lacks, sizeof lacks, "%s has no hipEventRecordWithFlags, ROCm 7.0 has it",
+                library.path);
+    return lacks;
 }
 
 #define DECLARE(name) int name##_hip(const struct cuda *cuda, const struct name *a);
@@ -301,11 +328,24 @@ static struct gpu_runtime table = {.vendor = "HIP",
                                    .visible = "HIP_VISIBLE_DEVICES",
                                    .built = dev_hip_built,
                                    .EventRecordWithFlags = no_flags,
+                                   .GetErrorString = text_error,
                                    .classify = classify,
                                    .no_driver = no_driver,
                                    .describe = describe,
                                    .version = text_version,
                                    GPU_LAUNCHERS(LAUNCH_ROW)};
+
+enum status dev_hip_find(char *about, size_t cap)
+{
+    const struct gpu_runtime *runtime;
+    char version[32];
+    int driver = 0;
+    TRY(dev_hip_open(&runtime));
+    (void)hip.hipDriverGetVersion(&driver);
+    text_version(driver, version, sizeof version);
+    text_format(about, cap, "%s from %s", version, library.path);
+    return ST_OK;
+}
 
 const void *dev_hip_function(void)
 {
@@ -316,7 +356,6 @@ const void *dev_hip_function(void)
 
 enum status dev_hip_open(const struct gpu_runtime **out)
 {
-    static struct library library;
     enum status st = ST_OK;
     pthread_mutex_lock(&mutex);
     if (!library.handle) {
@@ -326,7 +365,6 @@ enum status dev_hip_open(const struct gpu_runtime **out)
             memcpy(&table.EventRecordWithFlags, &with_flags, sizeof with_flags);
 #define FILL(name, theirs, parameters) table.name = hip.hip##theirs;
         GPU_CALLS(FILL)
-        table.GetErrorString = hip.hipGetErrorString;
         qsort(kernels, kernels_n, sizeof *kernels, compare_stubs);
     }
     pthread_mutex_unlock(&mutex);

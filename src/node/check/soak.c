@@ -73,7 +73,7 @@ static void add_wrong(struct soak *s, enum check_point point, const char *why)
                        "node out";
     if (s->info.bus[0])
         text_format(remedy, sizeof remedy,
-                    s->is_amd ? "amd-smi metric -g %s --ecc # take the node out"
+                    s->is_amd ? "amd-smi metric -g %s --ecc # drain the node"
                               : "nvidia-smi -i %s -q -d ECC,ROW_REMAPPER; dcgmi diag -r 3 # take "
                                 "the node out",
                     s->info.bus);

@@ -40,8 +40,8 @@ static enum status check_cpu(const struct conf *conf)
         return ST_OK;
     return FAIL(
         ST_NO_DEVICE,
-        "PRECISION=%s (%s) needs a GPU, but DEVICE=%s (%s) found no usable one; set DEVICE=cuda to "
-        "see the reason, or PRECISION=fp32 or DEVICE=cpu to train on the CPU",
+        "PRECISION=%s (%s) needs a GPU, but DEVICE=%s (%s) found no usable one; set DEVICE=cuda or "
+        "hip to see the reason, or PRECISION=fp32 or DEVICE=cpu to train on the CPU",
         conf_text(conf, CONF_PRECISION), conf_source(conf, CONF_PRECISION),
         conf_text(conf, CONF_DEVICE), conf_source(conf, CONF_DEVICE));
 }

@@ -90,8 +90,9 @@ static const char *why_not(const struct trainer_config *config)
     if (!comm || comm_place(comm)->nodes == 1)
         return "there is one node, so no gradient crosses a network";
     if (comm_stays_on_device(comm))
-        return "NCCL's calls run on the GPU, where their time is not measured: set BACKEND=tcp or "
-               "ucx for a few steps";
+        return "collectives run on the GPU, where their time is not measured: set BACKEND=tcp or "
+               "ucx "
+               "for a few steps";
     return NULL;
 }
 

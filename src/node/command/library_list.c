@@ -54,6 +54,41 @@ static void add_driver(struct text *out)
     status_clear();
 }
 
+/* add_nvidia — appends NVIDIA's driver and libraries. */
+static void add_nvidia(struct text *out)
+{
+    char about[LIBRARY_PATH_MAX + 32];
+    const struct nccl_lib *nccl;
+    text_add(out, "NVIDIA libraries, opened if needed:\n");
+    add_driver(out);
+    enum status st = dev_cuda_blas(DEV_GPU_CUDA, about, sizeof(about));
+    add_opened(out, "cublaslt", st, about);
+    st = dev_cuda_attention_find(about, sizeof(about));
+    add_opened(out, "cudnn", st, about);
+    st = nccl_lib_open(&nccl);
+    add_opened(out, "nccl", st, nccl_lib_about());
+}
+
+/* add_amd — appends the GPUs that AMD's driver has, or the missing part, and AMD's libraries. */
+static void add_amd(struct text *out)
+{
+    char about[LIBRARY_PATH_MAX + 64];
+    const struct nccl_lib *nccl;
+    int gpus = 0;
+    text_add(out, "AMD libraries, opened if needed:\n");
+    enum status st = dev_cuda_choose(DEV_GPU_HIP);
+    st = st == ST_OK ? dev_cuda_count(&gpus) : st;
+    text_format(about, sizeof(about), "%d GPU%s", gpus, gpus == 1 ? "" : "s");
+    add_opened(out, "amdgpu", st, about);
+    st = dev_hip_find(about, sizeof(about));
+    add_opened(out, "amdhip64", st, about);
+    st = dev_cuda_blas(DEV_GPU_HIP, about, sizeof(about));
+    add_opened(out, "hipblaslt", st, about);
+    nccl_lib_choose(true, NULL);
+    st = nccl_lib_open(&nccl);
+    add_opened(out, "rccl", st, nccl_lib_about());
+}
+
 /* add_pcre2 — appends PCRE2, whose version is followed by its date. */
 static void add_pcre2(struct text *out)
 {
@@ -87,24 +122,10 @@ void library_list_write(bool is_gpu, struct text *out)
     if (dev_hip_built() != NULL)
         add_library(out, "hip", dev_hip_built(), "");
     if (is_gpu) {
-        char about[LIBRARY_PATH_MAX + 32];
-        const struct nccl_lib *nccl;
         library_dir(launcher_find(environ, "CONVOY_LIB_DIR"));
-        text_add(out, "NVIDIA libraries%s, opened if needed:\n",
-                 dev_hip_built() != NULL ? ", hipBLASLt and RCCL" : "");
-        add_driver(out);
-        enum status st = dev_cuda_blas(DEV_GPU_CUDA, about, sizeof(about));
-        add_opened(out, "cublaslt", st, about);
-        st = dev_cuda_attention_find(about, sizeof(about));
-        add_opened(out, "cudnn", st, about);
-        st = nccl_lib_open(&nccl);
-        add_opened(out, "nccl", st, nccl_lib_about());
-        if (dev_hip_built() != NULL) {
-            st = dev_cuda_blas(DEV_GPU_HIP, about, sizeof(about));
-            add_opened(out, "hipblaslt", st, about);
-            nccl_lib_choose(true, NULL);
-            st = nccl_lib_open(&nccl);
-            add_opened(out, "rccl", st, nccl_lib_about());
-        }
+        if (dev_cuda_built() != NULL || dev_hip_built() == NULL)
+            add_nvidia(out);
+        if (dev_hip_built() != NULL)
+            add_amd(out);
     }
 }

@@ -63,13 +63,13 @@ static char **words_of(const struct rehearse_nodes_config *c, char id[32], int i
     return words;
 }
 
-/* set_gpus — gives a node its GPUs. NCCL sees another host in each node, so it uses the network
- * between nodes, as between machines. */
-static void set_gpus(const char *gpus, int node)
+/* set_gpus — gives a node its GPUs. NCCL, or RCCL, sees another host in each node, so it uses
+ * the network between nodes, as between machines. */
+static void set_gpus(const struct rehearse_nodes_config *c, int node)
 {
     char host[32];
     text_format(host, sizeof host, "convoy-node%d", node);
-    setenv("CUDA_VISIBLE_DEVICES", gpus, 1);
+    setenv(c->visible, c->gpus[node], 1);
     setenv("NCCL_HOSTID", host, 1);
 }
 
@@ -99,7 +99,7 @@ enum status rehearse_nodes_start(struct rehearse_nodes *nodes, int node)
     nodes->node[node].board = NULL;
     pid_t pid = fork();
     if (pid == 0 && nodes->config.gpus != NULL)
-        set_gpus(nodes->config.gpus[node], node);
+        set_gpus(&nodes->config, node);
     if (pid == 0)
         become_node(words, parent, namespaces != NULL ? namespaces[node] : -1);
     free(words);

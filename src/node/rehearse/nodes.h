@@ -23,8 +23,9 @@ struct rehearse_nodes_config {
     const char *const *words;
     /* a network namespace for each node; NULL: all nodes use the namespace of this process */
     const int *namespaces;
-    /* CUDA_VISIBLE_DEVICES of each node; NULL: the nodes see the GPUs of this process */
-    const char *const *gpus;
+    /* the GPUs of each node, as the vendor's variable `visible` lists them; NULL: the nodes see the
+     * GPUs of this process */
+    const char *const *gpus, *visible;
     /* A node's first process has ended. code: exit code as in a shell; 128 + N for signal N. */
     void (*on_end)(void *arg, int node, int code);
     void *arg;

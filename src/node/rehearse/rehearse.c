@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "comm/nccl/lib.h"
 #include "conf/launcher.h"
 #include "format/ledger.h"
 #include "node/choose/device.h"
@@ -45,7 +46,7 @@
 #define LOSSES_APART 0.25
 /* comparisons of replicas between two checkpoints, unless SENTINEL_EVERY is set */
 #define COMPARISONS 5
-#define GPUS_TEXT 4096 /* bytes of CUDA_VISIBLE_DEVICES, with names of 64 MIG instances */
+#define GPUS_TEXT 4096 /* bytes of rehearse.visible, with names of 64 MIG instances */
 
 /* A folder that is removed when this process and all processes that inherit its descriptor have
  * ended, however they end, kill -9 included. A separate process waits for that and removes the
@@ -64,8 +65,9 @@ struct rehearse {
     bool is_mix_asked; /* the user set FAULT_MIX */
     struct scratch scratch;
     struct rehearse_net net;                  /* networks of the faulty run, if cables are cut */
-    char gpus[REHEARSE_NODES_MAX][GPUS_TEXT]; /* CUDA_VISIBLE_DEVICES of each node */
+    char gpus[REHEARSE_NODES_MAX][GPUS_TEXT]; /* the GPUs of each node, for `visible` */
     const char *gpus_of[REHEARSE_NODES_MAX];
+    const char *visible; /* CUDA_VISIBLE_DEVICES or HIP_VISIBLE_DEVICES */
     struct rehearse_report report;
     struct ledger_audit calm, faulty;
     char word[REHEARSE_WORDS_MAX][FILE_PATH_MAX + 32];
@@ -138,8 +140,8 @@ static bool is_fetched(const struct conf *conf)
     return false;
 }
 
-/* add_gpu — appends the name of GPU i of this process to a node's list: from CUDA_VISIBLE_DEVICES,
- * or its number. */
+/* add_gpu — appends the name of GPU i of this process to a node's list: from the
+ * environment, or its number. */
 static void add_gpu(char *list, const char *visible, int i)
 {
     char name[160];
@@ -153,12 +155,17 @@ static void add_gpu(char *list, const char *visible, int i)
     text_format(list + n, GPUS_TEXT - n, "%s%s", n > 0 ? "," : "", name);
 }
 
-/* divide_gpus — gives each node GPUs of its own, or shares them if there are too few. NCCL refuses
- * two ranks on one GPU, so such workers exchange through the host's transports. */
+/* divide_gpus — gives each node GPUs of its own, or shares them if there are too few. NCCL and
+ * RCCL refuse two ranks on one GPU, so such workers exchange through the host's transports. */
 static enum status divide_gpus(struct rehearse *r, char **environment)
 {
     struct rehearse_report *report = &r->report;
-    const char *visible = launcher_find(environment, "CUDA_VISIBLE_DEVICES");
+    const bool is_hip = strcmp(device_kind(r->conf), "hip") == 0;
+    const char *visible = is_hip ? launcher_find(environment, "HIP_VISIBLE_DEVICES") : NULL;
+    if (visible == NULL) /* HIP reads CUDA's variable if its own is not set */
+        visible = launcher_find(environment, "CUDA_VISIBLE_DEVICES");
+    r->visible = is_hip ? "HIP_VISIBLE_DEVICES" : "CUDA_VISIBLE_DEVICES";
+    nccl_lib_choose(is_hip, NULL); /* for nccl_lib_name */
     const int gpus = device_gpus(r->conf), nodes = report->nodes_n;
     if (gpus == 0)
         return ST_OK;
@@ -169,9 +176,9 @@ static enum status divide_gpus(struct rehearse *r, char **environment)
     report->gpu_workers_n = workers * nodes;
     if (report->gpu_workers_n > gpus && conf_i64(r->conf, CONF_BACKEND) == CONF_BACKEND_NCCL)
         return FAIL(ST_BAD_SETTING,
-                    "BACKEND=nccl (%s): %d nodes of %d workers would share %d GPUs, and NCCL "
+                    "BACKEND=nccl (%s): %d nodes of %d workers would share %d GPUs, and %s "
                     "refuses two ranks on one GPU; use BACKEND=auto, or fewer nodes or workers",
-                    conf_source(r->conf, CONF_BACKEND), nodes, workers, gpus);
+                    conf_source(r->conf, CONF_BACKEND), nodes, workers, gpus, nccl_lib_name());
     for (int node = 0; node < nodes; node++) {
         for (int i = 0; i < workers && i < gpus; i++)
             add_gpu(r->gpus[node], visible, (node * workers + i) % gpus);
@@ -310,6 +317,7 @@ static enum status run_one(struct rehearse *r, bool is_calm, int64_t goal)
                   .words_n = r->words_n,
                   .words = r->words,
                   .gpus = r->report.gpus_n > 0 ? r->gpus_of : NULL,
+                  .visible = r->visible,
                   .namespaces = r->net.nodes_n > 0 ? r->net.namespace_fd : NULL},
         .seed = (uint64_t)r->report.seed,
         .mix = is_calm ? (struct rehearse_mix){.total = 0} : r->report.mix,

@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "base/json.h"
+#include "comm/nccl/lib.h"
 
 /* Llama 3 405B: 419 unexpected interruptions in 54 days of 2,048 nodes with 8 GPUs each. */
 #define PUBLISHED_NODE_DAYS (54.0 * 2048 / 419)
@@ -101,8 +102,10 @@ static void add_devices(struct text *t, const struct rehearse_report *r)
     if (r->gpus_n > 0)
         text_add(t, "%d GPU%s for %d workers%s: ", r->gpus_n, r->gpus_n == 1 ? "" : "s",
                  r->gpu_workers_n, is_shared ? ", which share them" : "");
-    text_add(t, "%s; %s between workers%s\n", r->calm->device, r->calm->backend,
-             is_shared ? ", because NCCL refuses two ranks on one GPU" : "");
+    text_add(t, "%s; %s between workers", r->calm->device, r->calm->backend);
+    if (is_shared)
+        text_add(t, ", because %s refuses two ranks on one GPU", nccl_lib_name());
+    text_add(t, "\n");
 }
 
 static void add_head(struct text *t, const struct rehearse_report *r)

@@ -182,14 +182,14 @@ static enum status open_graphs(struct step *s)
 {
     const struct step_config *c = &s->core.config;
     if (!dev_is_discrete(c->dev) && c->is_timed)
-        LOG_WARN("CUDA_TIMES=1 has no effect on a CPU; set DEVICE=cuda");
+        LOG_WARN("CUDA_TIMES=1 has no effect on a CPU; set DEVICE=cuda or hip");
     if (!dev_is_discrete(c->dev) || c->is_eval)
         return ST_OK;
     if (!c->is_eager)
         return dev_graph_begin(s->core.stream);
     if (comm_place(c->comm)->rank != 0)
         return ST_OK;
-    LOG_INFO("%s: the GPU gets operations one by one, not as CUDA graphs",
+    LOG_INFO("%s: the GPU gets operations one by one, not as graphs",
              c->is_timed ? "CUDA_TIMES=1" : "CUDA_GRAPH=off");
     return c->is_timed ? dev_times_begin(s->core.stream) : ST_OK;
 }

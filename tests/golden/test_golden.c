@@ -1,6 +1,6 @@
 /* test_golden — are the models those of Hugging Face? Logits and ten updates of a small model of
  * each architecture, against PyTorch in float64 (golden.h), on every level of kernels this
- * processor has; with GOLDEN_DEVICE=cuda on the first GPU instead, within 1e-4. */
+ * processor has; with GOLDEN_DEVICE=cuda or hip on the first GPU instead, within 1e-4. */
 #include "golden.h"
 
 #include "dev/cuda/cuda.h"
@@ -286,7 +286,10 @@ int main(void)
     const char *device = getenv("GOLDEN_DEVICE");
     cmocka_set_message_output(CM_OUTPUT_TAP);
     harness_quiet();
-    if (device && strcmp(device, "cuda") == 0)
+    const bool is_hip = device && strcmp(device, "hip") == 0;
+    if (is_hip && dev_cuda_choose(DEV_GPU_HIP) != ST_OK)
+        return fprintf(stderr, "test_golden: %s\n", status_message()), 1;
+    if (is_hip || (device && strcmp(device, "cuda") == 0))
         return cmocka_run_group_tests_name(__FILE__, gpu_tests, NULL, NULL);
     return cmocka_run_group_tests_name(__FILE__, tests, NULL, NULL);
 }

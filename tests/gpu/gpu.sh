@@ -1,5 +1,5 @@
 #!/bin/bash
-# gpu.sh — tests and benchmarks for a machine with an NVIDIA GPU (make gpu-first, gpu-test, gpu-bench); needs bash, coreutils, awk.
+# gpu.sh — tests and benchmarks for a machine with a GPU (make gpu-first, gpu-test, gpu-bench); needs bash, coreutils, awk.
 #
 #   gpu.sh first      the first command on a GPU: what is most worth knowing, in LIMIT seconds (540). Each step has a cost, and one
 #                     that no longer fits is skipped and named. A page with predictions beside what was measured (gpu_first.sh)
@@ -14,6 +14,8 @@
 # fails without it. Results are written after each step, so a run that is cut off keeps them. DRY=1: everything on the CPU and the
 # emulation with the smallest sizes, to try this script; nothing it writes is a result.
 # NVIDIA's libraries: CONVOY_LIB_DIR, else PyPI's folders, else the loader's paths.
+# AMD's GPUs, if there is none of NVIDIA: `first` only, with programs of `make HIP=1 CUDA=0 gpu-carry`; steps that need NVIDIA's
+# libraries or tools are skipped and give that as the reason. No AMD GPU has run it yet.
 set -u
 export LC_ALL=C
 mode=${1:-}
@@ -43,8 +45,9 @@ case $mode in
 look) look ;;
 first | test | bench)
     look || exit 1
+    [ "$mode" = first ] || [ $vendor = nvidia ] || { say "gpu-$mode: for NVIDIA GPUs only; gpu.sh first is for AMD GPUs, too"; exit 64; }
     for program in convoy "$(test_program)"; do
-        [ -x "$GPU/$program" ] || { say "gpu-$mode: no $GPU/$program; make gpu-carry builds it where nvcc is"; exit 1; }
+        [ -x "$GPU/$program" ] || { say "gpu-$mode: no $GPU/$program; $carry"; exit 1; }
     done
     can_write || exit 1
     find_libraries

@@ -46,7 +46,7 @@ model_rate() { # model:batch, settings...
     train_smaller "$model" "${@:2}"
     rc=$? bench_batch=$batch
     # What the program says of products, graphs and events: which way it goes here is known to no other machine.
-    grep -E 'cuBLASLt|CUDA graph|products by|attention by|an event in a graph' "$bench_log" >&2
+    grep -E 'cuBLASLt|(CUDA|HIP) graph|products by|attention by|an event in a graph' "$bench_log" >&2
     if [ $rc != 0 ]; then
         echo "$model: exit code $rc: $(grep ' error ' "$bench_log" | head -1)" >"$work/note"
         return $rc
@@ -100,6 +100,7 @@ bench_torch() {
 kernel_table() { # a word in the rows' names; none: all
     local rc table=$logs/kernels${1:+_$1}.tsv
     [ "$DRY" = 1 ] && return 77
+    nvidia_only "gpu_tests has no bench for AMD GPUs" || return
     within 300 "$GPU/gpu_tests" bench "$@" >"$table"
     rc=$?
     grep '^#' "$table" >&2

@@ -39,11 +39,30 @@ planned_step() { # name, planned seconds, most seconds, command...
 # ---- the machine ----
 
 dmon_pid=''
+# amd_samples — the same of all AMD GPUs, from the files of the driver amdgpu; caps are unknown. AMD_SYS: for tests, another /sys.
+largest() { cat "$@" 2>/dev/null | sort -n | tail -1 | sed "s/${scale:-}\$//"; } # of these files; scale: digits to cut off
+amd_samples() {
+    local at
+    echo '#Time sm pwr gtemp pclk'
+    while :; do
+        for at in "${AMD_SYS:-/sys}"/bus/pci/devices/*/gpu_busy_percent; do
+            [ -e "$at" ] || exit
+            at=${at%/*}
+            echo "$(date +%T) $(largest "$at/gpu_busy_percent") $(scale=000000 largest "$at"/hwmon/*/power1_{average,input})" \
+                "$(scale=000 largest "$at"/hwmon/*/temp*_input) $(scale=000000 largest "$at"/hwmon/*/freq1_input)"
+        done
+        sleep 1
+    done
+}
 # dmon_start — samples of power, clocks, load and throttling, each second. It also keeps the driver loaded between processes.
 dmon_start() {
-    command -v nvidia-smi >/dev/null || return 0
     [ "$DRY" = 1 ] && return
-    nvidia-smi dmon -s pucvm -o T >"$logs/dmon.txt" 2>&1 &
+    if [ $vendor = amd ]; then
+        amd_samples >"$logs/dmon.txt" 2>&1 &
+    else
+        command -v nvidia-smi >/dev/null || return 0
+        nvidia-smi dmon -s pucvm -o T >"$logs/dmon.txt" 2>&1 &
+    fi
     dmon_pid=$!
     disown "$dmon_pid"
 }
@@ -61,7 +80,7 @@ dmon_stop() {
 
 # dmon_summary — one line of the samples in which the GPU was busy; columns by their names in the first line.
 dmon_summary() {
-    [ -s "$logs/dmon.txt" ] || { echo "no samples: nvidia-smi dmon did not run"; return; }
+    [ -s "$logs/dmon.txt" ] || { echo "no samples: $([ $vendor = amd ] && echo "no GPU of amdgpu in /sys" || echo "nvidia-smi dmon did not run")"; return; }
     awk '
         $1 ~ /^#/ { if (!n_columns) for (i = 1; i <= NF; i++) { name = $i; sub(/^#/, "", name); if (name != "") column[name] = ++n_columns }; next }
         column["sm"] && $column["sm"] + 0 >= 50 {
@@ -71,23 +90,27 @@ dmon_summary() {
             if (clock > high) high = clock
             if (power > most) most = power
             if (heat > hot) hot = heat
-            if ($column["pviol"] + 0 > 0) capped++
-            if ($column["tviol"] + 0 > 0) heated++
+            if (column["pviol"] && $column["pviol"] + 0 > 0) capped++
+            if (column["tviol"] && $column["tviol"] + 0 > 0) heated++
         }
         END {
             if (!n) { print "no sample with load"; exit }
-            printf "%d s with load: clock %d to %d MHz, at most %d W and %d C; power cap in %d s, thermal cap in %d s\n", n, low, high, most, hot, capped, heated
+            printf "%d s with load: clock %d to %d MHz, at most %d W and %d C", n, low, high, most, hot
+            if (column["pviol"]) printf "; power cap in %d s, thermal cap in %d s", capped, heated
+            print ""
         }' "$logs/dmon.txt"
 }
 
 # describe — the page's head; anew after each step, for the clocks.
 describe() {
     : >"$work/machine"
+    # The program reports the name of an AMD GPU in the log of a run.
+    [ -n "$gpu_name" ] || gpu_name=$(sed -n 's/.* device hip [0-9]* \(.*\) driver .*/\1/p' "$logs"/*.log 2>/dev/null | head -1)
     machine GPU "$gpu_name"
     machine driver "${driver:--}"
     machine convoy "$version"
     sed -n 's/^commit *//p' "$logs/version.txt" 2>/dev/null | while IFS= read -r line; do machine commit "$line"; done
-    sed -n 's/^\(cuda\|cublaslt\|nccl\|cudnn\) */\1\t/p' "$logs/version.txt" 2>/dev/null | while IFS=$'\t' read -r what line; do machine "$what" "$line"; done
+    sed -n 's/^\(cuda\|cublaslt\|nccl\|cudnn\|hip\|amdgpu\|amdhip64\|rccl\) */\1\t/p' "$logs/version.txt" 2>/dev/null | while IFS=$'\t' read -r what line; do machine "$what" "$line"; done
     machine host "$(uname -srm), $(nproc) processors, $(awk '/^MemTotal/ {printf "%.0f GiB", $2 / 1048576}' /proc/meminfo) of memory"
     machine PyTorch "${torch_version:--}"
     machine "clocks and caps" "$(if [ "$DRY" = 1 ]; then echo -; else dmon_summary; fi)"
@@ -99,6 +122,10 @@ environment() {
     local rc=${PIPESTATUS[0]}
     uname -a
     [ "$DRY" = 1 ] && return "$rc"
+    if [ $vendor = amd ]; then
+        ! command -v amd-smi >/dev/null || within 60 amd-smi metric >"$logs/amd-smi.txt" 2>&1 || note "amd-smi failed: $(tail -1 "$logs/amd-smi.txt")"
+        return "$rc"
+    fi
     if ! command -v nvidia-smi >/dev/null; then
         note "no nvidia-smi here: neither clocks nor the driver's version are known"
         return "$rc"
@@ -164,6 +191,7 @@ both() { # setting, one value, the other
 # attention_first — first each operation by itself, so that the one that differs is named, then losses of a training run.
 attention_first() {
     local rc
+    nvidia_only cuDNN || return
     has_setting ATTENTION && [ "$DRY" = 1 ] && return 77
     has_setting ATTENTION || { note "this version has no setting ATTENTION"; return 77; }
     within 60 "$GPU/gpu_tests" cudnn >"$work/attention.log" 2>&1
@@ -187,7 +215,7 @@ times_first() {
     local model=${first_model%%:*} batch=${first_model##*:}
     [ "$DRY" = 1 ] && return 77
     has_setting CUDA_TIMES || { note "this version has no setting CUDA_TIMES"; return 77; }
-    within 120 "$GPU/convoy" train MODEL="$model" DATA=synthetic SEQ_LEN="$seq" BATCH_SIZE="$batch" STEPS=10 DEVICE=cuda PRECISION="$precision" SEED=1 \
+    within 120 "$GPU/convoy" train MODEL="$model" DATA=synthetic SEQ_LEN="$seq" BATCH_SIZE="$batch" STEPS=10 DEVICE=$device PRECISION="$precision" SEED=1 \
         CUDA_TIMES=1 >"$logs/times.log" 2>&1 || { note "$(grep ' error ' "$logs/times.log" | head -1)"; return 1; }
     sed -n 's/.* times: //p' "$logs/times.log" | awk -v OFS='\t' '$1 != "operation" && NF >= 8 { print $1, $2, $3, $4, $5, $7, $8 }' >"$work/times"
     note "$(sed -n 's/.*times of operations: //p' "$logs/times.log" | tail -1)"
@@ -218,6 +246,7 @@ torch_first() {
 tune_first() {
     local seconds
     [ "$DRY" = 1 ] && return 77
+    nvidia_only "it tunes cuBLASLt" || return
     "$GPU/gpu_tests" list | grep -qx 'command tune' || { note "this gpu_tests has no tune"; return 77; }
     # It ends by itself, so that what was measured until then is a result.
     seconds=$((step_end - $(date +%s) - 15))
@@ -231,6 +260,7 @@ memcheck_first() { sanitizer memcheck "$GPU/gpu_tests" norm; }
 ncu_first() {
     local ncu kernel rc=0
     [ "$DRY" = 1 ] && return 77
+    nvidia_only "Nsight Compute" || return
     for ncu in "$(command -v ncu)" /usr/local/cuda/bin/ncu /opt/nvidia/nsight-compute/*/ncu; do [ -x "$ncu" ] && break; done
     [ -x "$ncu" ] || { note "no ncu here"; return 77; }
     for kernel in attention_bwd:attention_bwd_mma attention_fwd:attention_fwd_mma xent:xent_row norm_bwd:norm_bwd gelu_fwd:gelu_fwd; do
@@ -249,8 +279,8 @@ ncu_first() {
 paths_of() { # log
     {
         sed -n 's/.* \(products by .*\)/\1/p; s/.* \(attention .*: cuDNN .*\)/\1/p; s/.* \(attention .*: own .*\)/\1/p
-            s/.*as CUDA graphs: the first has \(.*\)/CUDA graphs: \1/p; s/.*\(cannot be made a CUDA graph.*\)/\1/p' "$1" | sort -u
-        echo "products that cuBLASLt refused: $(grep -c 'cuBLASLt does not support' "$1")"
+            s/.*as \(CUDA\|HIP\) graphs: the first has \(.*\)/\1 graphs: \2/p; s/.*\(cannot be made a [A-Z]* graph.*\)/\1/p' "$1" | sort -u
+        [ $vendor = amd ] || echo "products that cuBLASLt refused: $(grep -c 'cuBLASLt does not support' "$1")"
     } | awk 'NR > 1 { printf "; " } { printf "%s", $0 } END { print "" }'
 }
 
@@ -284,8 +314,15 @@ steps_without_graphs() {
 }
 
 other_way() { # setting=value
+    [ "$1" != ATTENTION=own ] || nvidia_only "AMD GPUs have no other attention" || return
     has_setting "${1%%=*}" || { note "this version has no setting ${1%%=*}"; return 77; }
     model_first "$first_model" "$1"
+}
+
+# rccl_first — two AMD GPUs in one job. Two of NVIDIA are left out: their first machine has one.
+rccl_first() {
+    [ "$(gpus)" -ge 2 ] || { note "one GPU only"; return 77; }
+    base && train rccl DEVICE=$device N_GPU_EACH_NODE=2 BATCH_SIZE=1 BACKEND=nccl && near rccl gpu
 }
 
 # ---- all ----
@@ -296,7 +333,9 @@ first_costs() { # model: seconds that a run of it takes
 
 run_first() {
     local row
-    first_limit=${LIMIT:-540} first_began=$(($(date +%s) - SECONDS)) torch_version='' first_model=gpt2:64
+    first_limit=${LIMIT:-540} first_began=$(($(date +%s) - SECONDS)) torch_version='' first_model=gpt2:64 rest="gpt2-medium:64 gpt2-large:32 gpt2-xl:16"
+    # Products may be slow, so a small batch is tried first.
+    [ $vendor = nvidia ] || first_model=gpt2:4 rest=gpt2:64
     unset LIMIT
     trap 'dmon_stop; rm -rf "$work"' EXIT
     bench_settings
@@ -311,8 +350,9 @@ run_first() {
     planned_step "step $first_model CUDA_GRAPH=off, the same bits" 20 90 steps_without_graphs
     planned_step "golden cases within 1e-4" 20 90 golden
     planned_step "losses as on the CPU" 25 90 as_on_cpu
-    planned_step "CUDA graphs: the same bits as one by one" 20 90 graphs
-    planned_step "CONVOY_BLAS=off: losses as with cuBLASLt" 20 90 blas_first
+    planned_step "$runtime graphs: the same bits as one by one" 20 90 graphs
+    [ $vendor = nvidia ] || planned_step "two GPUs over RCCL: losses as on one" 25 90 rccl_first
+    planned_step "CONVOY_BLAS=off: losses as with the vendor's library" 20 90 blas_first
     planned_step "tune" 45 100 tune_first
     planned_step "kernels, all families in one process" 60 240 families_first
     planned_step "memcheck of one family" 40 90 memcheck_first
@@ -320,7 +360,7 @@ run_first() {
     planned_step "times of operations" 20 90 times_first
     planned_step "PyTorch gpt2 B64 T1024 bf16" 110 200 torch_first
     planned_step "ncu on five kernels" 60 120 ncu_first
-    for row in ${MODELS:-gpt2-medium:64 gpt2-large:32 gpt2-xl:16}; do
+    for row in ${MODELS:-$rest}; do
         [ "$DRY" = 1 ] && row=gpt2-nano:1
         planned_step "step $row" "$(first_costs "${row%%:*}")" 120 model_first "$row"
         [ "$DRY" = 1 ] && break

@@ -4,15 +4,22 @@
 
 say() { printf '%s\n' "$*" >&2; }
 
-# look — NVIDIA_CTL: for tests, the file of a driver.
+# look — is there a GPU, and whose? NVIDIA_CTL, AMD_KFD: for tests, the files of the drivers.
+vendor=nvidia runtime=CUDA carry="make gpu-carry builds it where nvcc is"
 look() {
     [ "$DRY" = 1 ] && return 0
-    if [ ! -e "${NVIDIA_CTL:-/dev/nvidiactl}" ] && ! nvidia-smi -L >/dev/null 2>&1; then
-        say "gpu-$mode: no NVIDIA GPU here: there is no /dev/nvidiactl and nvidia-smi finds none; run this on a machine with one" \
-            "(sm_80 or newer; in a container with --gpus all). DRY=1 tries the script itself."
-        return 1
+    [ -e "${NVIDIA_CTL:-/dev/nvidiactl}" ] || nvidia-smi -L >/dev/null 2>&1 && return 0
+    if [ -e "${AMD_KFD:-/dev/kfd}" ]; then
+        vendor=amd runtime=HIP device=hip carry="make HIP=1 CUDA=0 gpu-carry builds it where clang-19 and HIP's headers are"
+        return 0
     fi
+    say "gpu-$mode: no GPU here: there is no /dev/nvidiactl, nvidia-smi finds none, and there is no /dev/kfd; run this on a machine with" \
+        "an NVIDIA GPU (sm_80 or newer; in a container with --gpus all) or, for first, an AMD GPU (in a container with --device /dev/kfd" \
+        "--device /dev/dri --group-add video). DRY=1 tries the script itself."
+    return 1
 }
+# nvidia_only — a step of NVIDIA's GPUs: skipped on others, with this reason.
+nvidia_only() { [ $vendor = nvidia ] || { echo "for NVIDIA GPUs only: $1" >"$work/note"; return 77; }; }
 
 # find_libraries — NVIDIA's libraries of PyPI's packages, all in one folder, for they look for each other beside themselves. Every
 # folder of the package `nvidia` counts: site-packages of the system and of a user are two.
@@ -32,6 +39,7 @@ find_libraries() {
         export LD_LIBRARY_PATH
         return
     fi
+    [ $vendor = nvidia ] || return 0
     while IFS= read -r folder; do
         for file in "$folder"/*/lib/lib*.so*; do
             mkdir -p "$work/lib"
@@ -68,6 +76,10 @@ gpu_name='dry run, no GPU' driver='' version=''
 look_at_gpu() {
     version=$("$GPU/convoy" version 2>/dev/null | head -1)
     [ "$DRY" = 1 ] && return
+    if [ $vendor = amd ]; then
+        gpu_name='' driver=$(cat "${AMD_SYS:-/sys}/module/amdgpu/version" 2>/dev/null || uname -r) # the name: gpu_first.sh, describe
+        return
+    fi
     IFS=, read -r gpu_name driver < <(timeout -k 5 20 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null)
     driver=${driver# }
 }
@@ -161,7 +173,15 @@ near() {
         END { printf "%d %s, %.1e apart at most\n", NR, what, worst >>out; exit bad || !(worst <= most) || NR == 0 }'
 }
 
-gpus() { if [ "$DRY" = 1 ]; then echo 2; else timeout -k 5 20 nvidia-smi -L 2>/dev/null | grep -c ^GPU; fi; }
+gpus() {
+    if [ "$DRY" = 1 ]; then
+        echo 2
+    elif [ $vendor = amd ]; then
+        timeout -k 5 60 "$GPU/convoy" version gpu 2>/dev/null | sed -n 's/^amdgpu  *\([0-9]*\) GPU.*/\1/p'
+    else
+        timeout -k 5 20 nvidia-smi -L 2>/dev/null | grep -c ^GPU
+    fi
+}
 
 # text_for_training — the book that ships.
 text_for_training() { cp "$top/assets/alice.txt" "$work/text"; }
@@ -171,11 +191,12 @@ text_for_training() { cp "$top/assets/alice.txt" "$work/text"; }
 kernels() { within 300 "$GPU/$(test_program)" "$1"; } # family
 runtime() {
     [ "$DRY" = 1 ] && return 77
+    nvidia_only "it checks CUDA's runtime" || return
     within 120 "$GPU/gpu_tests" runtime
 }
 golden() {
     [ "$DRY" = 1 ] && return 77
-    GOLDEN_DEVICE=cuda within 300 "$GPU/gpu_tests" golden
+    GOLDEN_DEVICE=$device within 300 "$GPU/gpu_tests" golden
 }
 as_on_cpu() { train cpu DEVICE=cpu && train gpu DEVICE=$device && near gpu cpu; }
 # graphs — CUDA_GRAPH=auto and off: the same bits, with dropout and accumulation.
@@ -185,6 +206,7 @@ graphs() {
 }
 sanitizer() { # tool, command...
     local tool=$1 program
+    nvidia_only compute-sanitizer || return
     shift
     for program in "$(command -v compute-sanitizer)" /usr/local/cuda/bin/compute-sanitizer; do [ -x "$program" ] && break; done
     [ -x "$program" ] || { echo "no compute-sanitizer here" >"$work/note"; return 77; }

@@ -50,7 +50,12 @@ case "$1" in
 version)
     for file in "${CONVOY_LIB_DIR:-/none}"/lib*; do echo "library $(readlink "$file")" >>"$FAKE/calls"; done
     echo "loader ${LD_LIBRARY_PATH:-}" >>"$FAKE/calls"
-    printf 'convoy 0.1.0\ncommit 0123456789ab\ncuda       13.0: sm_90a\ncublaslt   13.1.0 from /lib/libcublasLt.so.13\n'
+    printf 'convoy 0.1.0\ncommit 0123456789ab\n'
+    if [ -n "${AMD_KFD:-}" ]; then
+        printf 'hip        gfx90a gfx942\namdgpu     %s GPUs\namdhip64   6.2 from /opt/rocm/lib/libamdhip64.so.6\n' "${FAKE_GPUS:-8}"
+    else
+        printf 'cuda       13.0: sm_90a\ncublaslt   13.1.0 from /lib/libcublasLt.so.13\n'
+    fi
     ;;
 help) case " $2 " in *" ${FAKE_WITHOUT:-none} "*) exit 64 ;; esac ;;
 train)
@@ -63,6 +68,7 @@ train)
         [ "$i ${set_CUDA_GRAPH:-}" != "5 ${FAKE_OTHER_BITS:-none}" ] || loss=3.0000001
         echo "{\"step\":$i,\"epoch\":1,\"loss\":$loss,\"grad_norm\":0.5,\"lr\":1,\"tokens\":1,\"step_ms\":$ms}"
     done >"${set_METRICS_FILE:-/dev/null}"
+    [ "${set_DEVICE:-}" != hip ] || echo "2026-11-22T00:00:00Z info  worker  device hip 0 AMD Instinct MI300X driver 6.2"
     echo "step 12/12 mfu $mfu%"
     echo "2026-11-22T00:00:00Z info  dev_cuda  products by cuBLASLt 13.1.0 from /lib/libcublasLt.so.13"
     echo "2026-11-22T00:00:00Z info  blas_plan  cuBLASLt does not support 16x20x64 with DGELU: this product is split"
@@ -245,6 +251,41 @@ ok "a folder that cannot be written to is said in plain words" is "$rc $(cat err
 rc=0
 env PATH="$tmp/bin:$PATH" GPU="$tmp/none_gpu" OUT="$tmp/results" "$gpu" first >out 2>err || rc=$?
 ok "a program that is missing is named" is "$rc $(grep -c 'no .*/none_gpu/convoy; make gpu-carry' err)" "1 1"
+
+# ---- an AMD machine ----
+
+# Samples of eight idle GPUs; one works.
+"$root/tests/check/trees/unpack.pl" amd mi300x
+for idle in amd/sys/bus/pci/devices/0000:{26,46,65,85,a6,c6,e5}:00.0; do echo 0 >"$idle/gpu_busy_percent"; done
+: >kfd
+on_amd() { path=$tmp/few first NVIDIA_CTL="$tmp/none" AMD_KFD="$tmp/kfd" AMD_SYS="$tmp/amd/sys" "$@"; }
+on_amd
+ok "on an AMD machine a run ends with 0" is "$rc" 0
+ok "steps of NVIDIA's libraries and tools are skipped, with that reason" is "$(jq -r '.steps[] | select(.outcome == "skipped") | .name + ": " + .note' results/first.json)" \
+    "what is relied on of CUDA's runtime: for NVIDIA GPUs only: it checks CUDA's runtime
+products of the vocabulary, 50257 and 50304: for NVIDIA GPUs only: gpu_tests has no bench for AMD GPUs
+ATTENTION=cudnn: operations and losses as with own attention: for NVIDIA GPUs only: cuDNN
+tune: for NVIDIA GPUs only: it tunes cuBLASLt
+memcheck of one family: for NVIDIA GPUs only: compute-sanitizer
+kernel table: for NVIDIA GPUs only: gpu_tests has no bench for AMD GPUs
+PyTorch gpt2 B64 T1024 bf16: no PyTorch here
+ncu on five kernels: for NVIDIA GPUs only: Nsight Compute
+step gpt2:4 ATTENTION=own: for NVIDIA GPUs only: AMD GPUs have no other attention"
+ok "all others are ok" is "$(jq -r '[.steps[] | select(.outcome != "skipped") | .outcome + " " + (.name | split(":")[0])] | join("; ")' results/first.json)" \
+    "ok environment; ok step gpt2; ok step gpt2; ok golden cases within 1e-4; ok losses as on the CPU; ok HIP graphs; ok two GPUs over RCCL; ok CONVOY_BLAS=off; ok kernels, all families in one process; ok times of operations; ok step gpt2; ok step gpt2"
+ok "no run is on NVIDIA's device" is "$(grep -c 'DEVICE=cuda' calls)" 0
+ok "the machine is named: GPU, kernel driver, chips, runtime" json '.machine | .GPU == "AMD Instinct MI300X" and .driver == "6.8.5" and .hip == "gfx90a gfx942" and
+    .amdgpu == "8 GPUs" and (.amdhip64 | startswith("6.2 from"))'
+ok "clocks and power come from the driver's files" json '.machine["clocks and caps"] | test("^[1-9][0-9]* s with load: clock 2100 to 2100 MHz, at most 137 W and 41 C$")'
+ok "no prediction is claimed" json 'all(.rows[]; .predicted == null and .gate == null)'
+on_amd FAKE_GPUS=1 ONLY=RCCL
+ok "with one GPU nothing runs over RCCL" json '.steps[0].outcome == "skipped" and .steps[0].note == "one GPU only"'
+rc=0
+env PATH="$tmp/few" NVIDIA_CTL="$tmp/none" AMD_KFD="$tmp/kfd" GPU="$tmp/gpu" OUT="$tmp/results" "$gpu" test >out 2>err || rc=$?
+ok "gpu.sh test is refused there" is "$rc $(cat err)" "64 gpu-test: for NVIDIA GPUs only; gpu.sh first is for AMD GPUs, too"
+rc=0
+env PATH="$tmp/few" NVIDIA_CTL="$tmp/none" AMD_KFD="$tmp/none" GPU="$tmp/gpu" OUT="$tmp/results" "$gpu" first >out 2>err || rc=$?
+ok "without a GPU of either vendor the command says so" is "$rc $(grep -c 'no GPU here: there is no /dev/nvidiactl, nvidia-smi finds none, and there is no /dev/kfd' err)" "1 1"
 
 # ---- a dry run ----
 

@@ -70,7 +70,7 @@ $(FAKE_HIPBLASLT): tests/cuda/fake_blas.c tests/cuda/fake_blas.h tests/hip/fake_
 	  -L$(dir $(FAKE_HIP)) -l:libamdhip64.so.6 -Wl,-rpath,'$$ORIGIN' -lm
 
 # The program with HIP built in, for tests/hip/test_device.sh; with CUDA, too, if the build has it.
-HIP_TEST := $(if $(SAN)$(HIP_LACKS)$(if $(wildcard $(CUDA_ROOT)/include/cuda_runtime_api.h),,no),,$(BUILD)/hip/convoy $(FAKE_HIP) $(FAKE_HIPBLASLT))
+HIP_TEST := $(if $(SAN)$(HIP_LACKS)$(if $(wildcard $(CUDA_ROOT)/include/cuda_runtime_api.h),,no),,$(BUILD)/hip/convoy $(BUILD)/hip/gpu_tests $(FAKE_HIP) $(FAKE_HIPBLASLT))
 $(BUILD)/hip/test/runtime_hip.o: src/dev/cuda/runtime_hip.c src/dev/cuda/runtime.h src/dev/cuda/internal.h
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -DCONVOY_HIP='"gfx90a"' -c -o $@ $<

@@ -29,6 +29,10 @@ $(GPU)/obj/real_numbers.o: tests/gpu/real.c tests/gpu/real.h
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) -Itests/gpu -DREAL_DRY -DREAL_NUMBERS $(CFLAGS) -c -o $@ $<
 
+$(GPU)/obj/real_hip.o: tests/gpu/real.c tests/gpu/real.h tests/gpu/real_hip.h src/dev/cuda/runtime.h
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) -Itests/gpu -DREAL_HIP $(CFLAGS) -c -o $@ $<
+
 $(GPU)/obj/gpu_bench.o $(GPU)/obj/gpu_tune.o $(GPU)/obj/real_cudnn.o $(GPU)/obj/real_runtime.o: $(GPU)/obj/%.o: tests/gpu/%.c tests/gpu/real.h
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) -Itests/gpu -isystem $(CUDA_ROOT)/include $(CFLAGS) -c -o $@ $<
@@ -38,7 +42,9 @@ $(GPU)/obj/test_golden.o: tests/golden/test_golden.c
 
 # Only what a bare machine has is needed: the C library; and the test library, which lies beside the program.
 GPU_LINK = $(LDFLAGS) -Wl,--gc-sections -Wl,--as-needed -Wl,-rpath,'$$ORIGIN' -s
-$(GPU)/gpu_tests: $(GPU)/obj/real.o $(GPU)/obj/real_cudnn.o $(GPU)/obj/real_runtime.o $(GPU)/obj/gpu_bench.o $(GPU)/obj/gpu_tune.o $(GPU)/obj/test_golden.o $(GPU_OBJ) $(RELEASE)/convoy
+# For NVIDIA GPUs, or without CUDA (HIP=1 CUDA=0) for AMD's.
+GPU_REAL := $(if $(HAS_CUDA)$(if $(HAS_HIP),,no),real real_cudnn real_runtime gpu_bench gpu_tune,real_hip)
+$(GPU)/gpu_tests: $(GPU_REAL:%=$(GPU)/obj/%.o) $(GPU)/obj/test_golden.o $(GPU_OBJ) $(RELEASE)/convoy
 	$(CC) $(GPU_LINK) $(GPU_WRAP) -L$(shell pkg-config --variable=libdir ucx)/ucx -o $@ -Wl,-Bstatic $(UCX_STATIC) -Wl,-Bdynamic \
 	  $(filter %.o,$^) $(RELEASE)/version.o $(BUILD)/src/base/arc4random.o $(BUILD)/src/comm/ucx/providers.o $(BUILD)/libconvoy.a \
 	  $(BUILD)/static/lib/libcurl.a $(BUILD)/static/lib/libcjson.a $(LIBS_STATIC) -lcmocka -lm
@@ -49,6 +55,10 @@ $(GPU)/dry_tests $(GPU)/numbers_tests: $(GPU_OBJ) $(BUILD)/libconvoy.a | $(STAMP
 	@mkdir -p $(@D)
 	$(CC) $(GPU_LINK) $(GPU_WRAP) -o $@ $(filter %.o,$^) $(STAMP) $(filter %/libemu.a %/libfused.a,$^) $(BUILD)/libconvoy.a \
 	  -lcmocka -lstdc++ $(LDLIBS)
+# For AMD GPUs, over the fake runtime of tests/hip/test_device.sh.
+$(BUILD)/hip/gpu_tests: $(GPU)/obj/real_hip.o $(GPU)/obj/test_golden.o $(GPU_OBJ) $(BUILD)/hip/test/runtime_hip.o $(BUILD)/hip/test/launchers.o \
+  $(BUILD)/libconvoy.a | $(STAMP)
+	$(CC) $(GPU_LINK) $(GPU_WRAP) -o $@ $(filter %.o,$^) $(STAMP) $(BUILD)/libconvoy.a -lcmocka $(LDLIBS)
 -include $(GPU_OBJ:.o=.d) $(GPU)/obj/test_golden.d
 
 # convoy_emulated: the program on emulated GPUs, for scripts (tests/gpu/emulated.c). It needs no code of nvcc.
@@ -82,7 +92,7 @@ GPU_SCRIPTS := $(sort $(wildcard tests/gpu/gpu*.sh tests/gpu/*.awk tests/gpu/*.t
 GPU_CARRY_MAX := 40000000
 .PHONY: gpu-carry gpu-archive gpu-first gpu-test gpu-bench
 gpu-carry:
-	$(if $(HAS_CUDA),,$(error gpu-carry: $(or $(CUDA_LACKS),CUDA=0 leaves CUDA out)))
+	$(if $(HAS_CUDA)$(HAS_HIP),,$(error gpu-carry: $(or $(CUDA_LACKS),CUDA=0 leaves CUDA out); HIP=1 is for AMD GPUs))
 	@sh .ci/need $(NEED) $(NEED_TEST) $(NEED_RELEASE)
 	@$(MAKE) --no-print-directory -s -j$$(nproc) $(RELEASE)/convoy $(GPU)/gpu_tests
 	@cp $(RELEASE)/convoy $(GPU)/ && cp $$(ldd $(GPU)/gpu_tests | sed -n 's/.*=> \(.*lib\(cmocka\)[^ ]*\) .*/\1/p') $(GPU)/

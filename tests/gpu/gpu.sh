@@ -11,7 +11,7 @@
 #
 # GPU: folder with the programs (build/gpu). OUT: where the results go (tests/gpu/results): one JSON, one table, a folder of logs.
 # MODELS: what bench and first train. ONLY: an expression (grep -E) for the names to run; a step that needs the output of another one
-# fails without it. Results are written after each step, so a run that is cut off keeps them. DRY=1: everything on the CPU and the
+# fails without it. FAMILIES: of kernels, for first. Results are written after each step, so a run that is cut off keeps them. DRY=1: everything on the CPU and the
 # emulation with the smallest sizes, to try this script; nothing it writes is a result.
 # NVIDIA's libraries: CONVOY_LIB_DIR, else PyPI's folders, else the loader's paths.
 # AMD's GPUs, if there is none of NVIDIA: `first` only, with programs of `make HIP=1 CUDA=0 gpu-carry`; steps that need NVIDIA's

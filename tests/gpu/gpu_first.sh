@@ -4,7 +4,7 @@
 # A step has a planned cost and a most. It is skipped, and named, when its cost no longer fits into what is left of LIMIT; it is ended
 # at its most, or at LIMIT. A step that fails, crashes or hangs stops no other. Results are written after each step: first.json,
 # first.md (with the predictions of predicted.tsv beside each figure), and a folder `first` of logs, TAP and nvidia-smi's samples.
-# MOST: the longest time of a step, in seconds. The order: runtime and libraries, which everything needs; the likeliest losses of speed
+# MOST: the longest time of a step, in seconds. SLOWER: its factor on a machine that also does other work. The order: runtime and libraries, which everything needs; the likeliest losses of speed
 # (the vocabulary's products, cuDNN); whether a step trains, with equal bits with and without its graph; the rest of correctness;
 # tuning; last the kernel families, which the emulation has run already, and the long measurements. Left out: two ranks over NCCL on one GPU (not
 # supported by NCCL), PyTorch in fp32, racecheck (minutes); gpu.sh test and bench have them.
@@ -31,7 +31,7 @@ planned_step() { # name, planned seconds, most seconds, command...
     fi
     [ "$most" -le "$left" ] || most=$left
     [ "$most" -le "${MOST:-$most}" ] || most=$MOST
-    step_end=$(($(date +%s) + most)) step_cost=$cost
+    step_end=$(($(date +%s) + most * ${SLOWER:-1})) step_cost=$cost
     step "$name" "$@"
     step_end='' step_cost=''
 }
@@ -110,7 +110,7 @@ describe() {
     machine driver "${driver:--}"
     machine convoy "$version"
     sed -n 's/^commit *//p' "$logs/version.txt" 2>/dev/null | while IFS= read -r line; do machine commit "$line"; done
-    sed -n 's/^\(cuda\|cublaslt\|nccl\|cudnn\|hip\|amdgpu\|amdhip64\|rccl\) */\1\t/p' "$logs/version.txt" 2>/dev/null | while IFS=$'\t' read -r what line; do machine "$what" "$line"; done
+    sed -n 's/ *$//; s/^\(cuda\|cublaslt\|nccl\|cudnn\|hip\|amdgpu\|amdhip64\|rccl\) */\1\t/p' "$logs/version.txt" 2>/dev/null | while IFS=$'\t' read -r what line; do machine "$what" "$line"; done
     machine host "$(uname -srm), $(nproc) processors, $(awk '/^MemTotal/ {printf "%.0f GiB", $2 / 1048576}' /proc/meminfo) of memory"
     machine PyTorch "${torch_version:--}"
     machine "clocks and caps" "$(if [ "$DRY" = 1 ]; then echo -; else dmon_summary; fi)"
@@ -148,7 +148,7 @@ worst_of() { # family, TAP files; those that are missing do not count
 # families_first — all families in one process, then those that did not pass, each alone: after a crash the rest did not run. The
 # worst error of each becomes a figure, beside its limit.
 families_first() {
-    local program names='' family again='' bad='' alone='' rc error of limit worst
+    local program names=${FAMILIES:-} family again='' bad='' alone='' rc error of limit worst
     program=$(test_program)
     [ "$DRY" = 1 ] && names=${DRY_FAMILIES:-norm reduce}
     # shellcheck disable=SC2086 # words

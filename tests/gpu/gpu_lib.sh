@@ -151,7 +151,8 @@ write_last() {
 device=cuda
 [ "$DRY" = 1 ] && device=cpu
 export STATUS_PORT=0 JOIN_TIMEOUT=60s
-nano="MODEL=gpt2-nano SEQ_LEN=64 BATCH_SIZE=2 GLOBAL_BATCH=4 STEPS=10 SEED=3 LR=1e-3 PRECISION=fp32"
+# SMALLER: more settings, for an emulated GPU.
+nano="MODEL=gpt2-nano SEQ_LEN=64 BATCH_SIZE=2 GLOBAL_BATCH=4 STEPS=10 SEED=3 LR=1e-3 PRECISION=fp32 ${SMALLER:-}"
 
 # train — losses of the steps go to $work/NAME.losses.
 train() { # name, settings...

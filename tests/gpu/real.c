@@ -26,7 +26,7 @@
  * without a GPU. During a launch the tests' buffers cannot be accessed then, so a kernel that gets
  * an address of the host fails as it would on a GPU. With REAL_NUMBERS, too: kernels get the tests'
  * own buffers, and tests that leave out barriers are skipped; for runs that test the limits of
- * errors only (test_numbers.sh). */
+ * errors only (test_numbers.sh). With REAL_HIP for an AMD GPU: the families and golden. */
 #include <math.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -46,9 +46,12 @@
 #include "kernels/cuda.h"
 #include "real.h"
 
-#ifndef REAL_DRY
+#ifdef REAL_HIP
+#include "real_hip.h"
+#elif !defined(REAL_DRY)
 #include <cuda_runtime_api.h>
-
+#endif
+#ifndef REAL_DRY
 #include "base/status.h"
 #include "dev/cuda/cuda.h"
 #include "dev/nvidia/library.h"
@@ -186,7 +189,14 @@ void *real_realloc(void *data, size_t bytes)
 float emu_quick_error; /* the GPU has its own */
 void emu_seed(uint64_t seed) { (void)seed; }
 void emu_shared_max(size_t bytes) { (void)bytes; }
-bool emu_is_hip(void) { return false; }
+bool emu_is_hip(void)
+{
+#ifdef REAL_HIP
+    return true;
+#else
+    return false;
+#endif
+}
 void emu_skip_barrier(int n) { (void)n; }
 int emu_barriers(void) { return 0; }
 
@@ -340,22 +350,30 @@ static const void *spans_of(const char *op, const void *a)
                                     : NULL;
 }
 
-#define WRAP(name)                                                             \
-    int __real_##name##_cuda(const struct cuda *cuda, const struct name *a);   \
-    int __wrap_##name##_cuda(const struct cuda *cuda, const struct name *a);   \
-    int __wrap_##name##_cuda(const struct cuda *cuda, const struct name *a)    \
-    {                                                                          \
-        const void *spans = spans_of(#name, a);                                \
-        struct launch launch = {.frame = __builtin_frame_address(0)};          \
-        struct cuda cuda_there = *cuda;                                        \
-        struct name there = *a;                                                \
-        __builtin_clear_padding(&cuda_there);                                  \
-        __builtin_clear_padding(&there);                                       \
-        check_args(#name, a, sizeof *a, spans);                                \
-        move_to_device(&launch, &cuda_there, sizeof cuda_there, NULL);         \
-        move_to_device(&launch, &there, sizeof there, spans);                  \
-        begin_launch(&launch);                                                 \
-        return end_launch(&launch, __real_##name##_cuda(&cuda_there, &there)); \
+#ifdef REAL_HIP
+#define LAUNCHER(name) name##_hip
+#define STREAM real_hip_stream
+#else
+#define LAUNCHER(name) __real_##name##_cuda
+#define STREAM cuda->stream
+#endif
+#define WRAP(name)                                                           \
+    int LAUNCHER(name)(const struct cuda *cuda, const struct name *a);       \
+    int __wrap_##name##_cuda(const struct cuda *cuda, const struct name *a); \
+    int __wrap_##name##_cuda(const struct cuda *cuda, const struct name *a)  \
+    {                                                                        \
+        const void *spans = spans_of(#name, a);                              \
+        struct launch launch = {.frame = __builtin_frame_address(0)};        \
+        struct cuda cuda_there = *cuda;                                      \
+        struct name there = *a;                                              \
+        cuda_there.stream = STREAM;                                          \
+        __builtin_clear_padding(&cuda_there);                                \
+        __builtin_clear_padding(&there);                                     \
+        check_args(#name, a, sizeof *a, spans);                              \
+        move_to_device(&launch, &cuda_there, sizeof cuda_there, NULL);       \
+        move_to_device(&launch, &there, sizeof there, spans);                \
+        begin_launch(&launch);                                               \
+        return end_launch(&launch, LAUNCHER(name)(&cuda_there, &there));     \
     }
 OP_LIST(WRAP)
 WRAP(column_sum)
@@ -422,6 +440,19 @@ static void *run_all(void *arg)
 }
 
 #ifndef REAL_DRY
+#ifdef REAL_HIP
+static void open_products(void)
+{
+    char about[LIBRARY_PATH_MAX + 64];
+    library_dir(getenv("CONVOY_LIB_DIR"));
+    const char *why = real_hip_open();
+    if (why)
+        die("the AMD GPU", why);
+    printf("# products: this program's kernels; libamdhip64 %s\n",
+           dev_hip_find(about, sizeof about) == ST_OK ? about : status_message());
+    fflush(stdout);
+}
+#else
 /* Which cuBLASLt makes the products, as in convoy: CONVOY_LIB_DIR and CONVOY_BLAS count here
  * too. */
 static void open_products(void)
@@ -442,6 +473,7 @@ static void open_products(void)
         printf("# products: this program's kernels, %s\n", status_message());
     fflush(stdout);
 }
+#endif
 
 /* What is not a family: called with the words after its name. */
 static int golden(int words_n, char **words)
@@ -449,6 +481,7 @@ static int golden(int words_n, char **words)
     (void)words_n, (void)words;
     return real_golden();
 }
+#ifndef REAL_HIP
 static int runtime(int words_n, char **words)
 {
     (void)words_n, (void)words;
@@ -461,14 +494,18 @@ static int cudnn(int words_n, char **words)
 }
 static int bench(int words_n, char **words) { return real_bench(words_n > 0 ? words[0] : NULL); }
 static int run_tune(int words_n, char **words) { return real_tune(words_n > 0 ? words[0] : NULL); }
+#endif
 static const struct {
     const char *name;
     int (*run)(int words_n, char **words);
 } commands[] = {{"golden", golden},
+#ifndef REAL_HIP
                 {"runtime", runtime},
                 {"cudnn", cudnn},
                 {"bench", bench},
-                {"tune", run_tune}};
+                {"tune", run_tune}
+#endif
+};
 #define COMMANDS_N (sizeof commands / sizeof *commands)
 
 static void list_commands(void)

@@ -152,6 +152,24 @@ rehearse BACKEND=nccl
 ok "BACKEND=nccl for it is refused" is "$rc" 78
 ok "with RCCL's name" says "would share 1 GPUs, and RCCL refuses two ranks on one GPU; use BACKEND=auto"
 
+# The first command on an AMD machine, with the steps that an emulated GPU has time for.
+mkdir bin gpu && printf '#!/bin/sh\nexit 9\n' >bin/nvidia-smi && chmod +x bin/nvidia-smi
+ln -s "$convoy" "$build/hip/gpu_tests" gpu/
+: >kfd
+rc=0
+PATH=$PWD/bin:$PATH NVIDIA_CTL=$PWD/none AMD_KFD=$PWD/kfd AMD_SYS=$PWD/tree/sys GPU=$PWD/gpu OUT=$PWD/results LIMIT=$((540 * $(slow))) SLOWER=$(slow) \
+    FAMILIES="norm reduce gelu" SMALLER="LAYERS=1 HEADS=2 EMBED=16 SEQ_LEN=16 GLOBAL_BATCH=2 STEPS=4" \
+    ONLY='environment|ATTENTION=cudnn|losses as on the CPU|kernels, all' "$root/tests/gpu/gpu.sh" first >out 2>err || rc=$?
+ok "gpu.sh first on an AMD machine: exit 0" is "$rc" 0
+ok "its steps are ok, but for NVIDIA's" is "$(jq -r '[.steps[] | .outcome + " " + (.name | split(" ")[0])] | join("; ")' results/first.json)" \
+    "ok environment; skipped ATTENTION=cudnn:; ok losses; ok kernels,"
+ok "the program reports the GPU and the runtime" holds results/first.json \
+    '.[0] | .gpu == "Emulated 0" and (.machine | .amdgpu == "1 GPU" and (.amdhip64 | endswith("libamdhip64.so.6")) and .hip == "gfx90a")'
+golden() { (cd "$root" && GOLDEN_DEVICE=hip limit 120 "$build/hip/gpu_tests" golden); }
+golden >out 2>err
+ok "golden cases within 1e-4" is "$(grep -c "^ok [0-9]" out) $(grep -c "^not ok" out)" "5 0"
+ok "kernels ran on it, with their errors" holds results/first.json '.[0].rows | map(select(.name | startswith("error of kernels")) | .of_limit > 0) == [true, true, true]'
+
 # What a machine may lack. alone.so hides AMD's own library, if this machine has one, and shows a /dev/kfd that may not be opened.
 cat >alone.c <<'END'
 #define _GNU_SOURCE

@@ -246,7 +246,7 @@ static int await_count(pid_t pid)
     /* do not wait for it: a process that sleeps in a driver may never end */
     kill(pid, SIGKILL);
     LOG_WARN("the GPU's driver has not reported the number of GPUs for %d s; see dmesg, nvidia-smi "
-             "or rocm-smi, or set DEVICE=cpu",
+             "or amd-smi, or set DEVICE=cpu",
              FIND_MS / 1000);
     return 0;
 }

@@ -153,15 +153,11 @@ __device__ static inline void bwd_put(unsigned char *tile, const float (&ds)[BQ 
 {
     int lane = mma_lane(), row = warp_row + MMA_LINE(lane);
 #pragma unroll
-    for (int n = 0; n < BQ / MMA_N; n++)
-#pragma unroll
-        for (int r = 0; r < MMA_ROWS; r++) {
-            uint32_t *to = (uint32_t *)sums_at<8>(tile, row + 8 * r, n, lane);
-            const float *from = ds[n] + r * MMA_COLS;
-#pragma unroll
-            for (int c = 0; c < MMA_COLS; c += 2)
-                to[c / 2] = pack2<T>(from[c], from[c + 1]);
-        }
+    for (int n = 0; n < BQ / MMA_N; n++) {
+        store_sums<T>(sums_at<8>(tile, row, n, lane), ds[n]);
+        if (MMA_ROWS == 2)
+            store_sums<T>(sums_at<8>(tile, row + 8, n, lane), ds[n] + MMA_COLS % 4);
+    }
 }
 
 /* acc (16 queries, N columns), at `acc` with rows D apart, (+)= ds (BQ,BK) · k (BK,D), both in
@@ -226,12 +222,9 @@ __device__ static inline void bwd_store(T *rows, const float (&sum)[N / MMA_N][4
 #pragma unroll
         for (int r = 0; r < MMA_ROWS; r++) {
             int j = key + MMA_LINE(lane) + 8 * r, e = col + MMA_N * n + MMA_PART(lane) * MMA_COLS;
-            if (j >= a.t || e >= a.d)
-                continue;
-            uint32_t *to = (uint32_t *)(rows + (int64_t)j * (OWN ? a.kv_row : a.row) + e);
-#pragma unroll
-            for (int c = 0; c < MMA_COLS; c += 2)
-                to[c / 2] = pack2<T>(sum[n][r * MMA_COLS + c], sum[n][r * MMA_COLS + c + 1]);
+            if (j < a.t && e < a.d)
+                store_sums<T>(rows + (int64_t)j * (OWN ? a.kv_row : a.row) + e,
+                              sum[n] + r * MMA_COLS);
         }
 }
 

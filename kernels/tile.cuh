@@ -101,6 +101,14 @@ __device__ static inline unsigned char *sums_at(unsigned char *tile, int row, in
                       : tile + swizzle<VECTORS>(row, 2 * n + part / 2) + part % 2 * 8;
 }
 
+/* store_sums — stores MMA_COLS elements of d, rounded, in shared or global memory. */
+template <typename T> __device__ static inline void store_sums(void *to, const float *d)
+{
+#pragma unroll
+    for (int c = 0; c < MMA_COLS; c += 2)
+        ((uint32_t *)to)[c / 2] = pack2<T>(d[c], d[c + 1]);
+}
+
 /* tile_copy — starts to copy ROWS rows of D elements into the tile; rows ≥ rows_n and columns ≥
  * width become zeros. Row r of the source lies at from + r·stride. All threads of the block call
  * it; the caller calls cp_commit. */

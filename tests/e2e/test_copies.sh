@@ -63,6 +63,22 @@ kill -KILL "$(ps -o pid= --ppid "${node[0]}" | head -n 1 | tr -d ' ')"
 ok "after a loss: the time of the recovery" wait_for 30 lost_node '.recovery_seconds > 0 and (.text | test("; the last recovery took [0-9.]+ m?s; "))'
 stop_nodes 2
 
+# Worker 1 is killed before a copy of step 50 is complete, so the job goes on from step 49, and the checkpoint of step 50 is on the disk. All
+# processes are killed in the evaluation that follows step 50, before the checkpoint that follows it, and the next start is from that on the disk.
+tokens 20240520 1 80000 $(yes 7 | head -n 80000) >val.bin
+older="$job N_NODES=2 CHECKPOINT_EVERY=50 EVAL_EVERY=50 VAL_DATA=$tmp/val.bin CHECKPOINT_DIR=older"
+evaluates_again() { [ "$(grep -c '^step 50/.* loss ' out.0)" = 2 ]; }
+for i in 1 0; do begin_node $i $older STEPS=70 FAULT=kill@step=51:rank=1; done
+pid=${node[0]}
+ok "the copies are one step older than the checkpoint" wait_for 30 node_said 0 'resuming from memory: step 49,'
+wait_for 30 evaluates_again
+kill_node 0
+kill_node 1
+train_nodes 2 $older STEPS=70
+ok "… the next start is from the checkpoint" node_says 0 'resuming from older/step-00000050: step 50 of 70'
+"$convoy" verify older JSON=1 >out 2>err
+ok "… the ledger has every step" holds out '.[0] | .problem == null and .first_step == 1 and .last_step == 70'
+
 # pair_lost NAME SETTING… — of four nodes the last two are killed, which hold one another's copies.
 pair_lost() {
     local name=$1 at i

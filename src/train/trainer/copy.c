@@ -102,8 +102,7 @@ static void set_last_checkpoint(struct trainer *t)
 #define STEPS_BEHIND 1
 
 /* find_copies — Decides on all ranks whether the job continues from copies. They may be many steps
- * apart on GPUs. Older copies than a checkpoint would repeat its steps, and a later start from that
- * checkpoint would leave out the steps in the ledger that the copies' start has superseded. */
+ * apart on GPUs, and copies older than a checkpoint would repeat its steps. */
 static enum status find_copies(struct trainer *t)
 {
     struct checkpoint_progress copied = t->progress;

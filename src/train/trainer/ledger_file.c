@@ -23,6 +23,7 @@ struct ledger_file {
     int64_t bytes;             /* size of the whole lines on the disk */
     struct ledger_start start; /* to write before the first step */
     struct ledger_run run;     /* steps that are not in `lines` yet; steps 0: none */
+    int64_t again;             /* lines wait until this step is done again; 0: no step */
     struct text provenance;    /* to write after it */
     struct text lines;         /* not written yet */
     uint64_t hash;             /* hash of the last of these lines, or of the last on the disk */
@@ -96,6 +97,10 @@ static enum status begin_file(struct ledger_file *f, const struct ledger_run *do
     f->bytes = (int64_t)old.bytes;
     f->hash = old.hash;
     f->start.generation = old.generations + 1;
+    /* A checkpoint may be newer than the copies from which this process continues, and a later
+     * start may be from it. Its steps must not be superseded before they are done again. */
+    if (done->steps > 0 && old.generations > 0 && old.last > f->start.after)
+        f->again = old.last;
     add_missing(f, &old, done);
     ledger_audit_free(&old);
     return ST_OK;
@@ -176,7 +181,7 @@ static void add_run(struct ledger_file *f)
  * place. */
 static void write_lines(struct ledger_file *f)
 {
-    if (f->lines.len == 0)
+    if (f->lines.len == 0 || f->again > 0)
         return;
     if (file_write_at(f->fd, f->path, f->lines.data, f->lines.len, f->bytes) != ST_OK) {
         warn_once(f, status_message());
@@ -199,12 +204,15 @@ void ledger_file_add(struct ledger_file *f, const struct ledger_run *step)
     struct ledger_run one = *step;
     one.generation = f->start.generation;
     begin_generation(f);
-    if (ledger_append(&f->run, &one))
-        return;
-    add_run(f);
-    f->run = one;
-    if (one.outcome != LEDGER_OUTCOME_APPLIED)
+    const bool is_again = one.step == f->again;
+    if (!ledger_append(&f->run, &one)) {
         add_run(f);
+        f->run = one;
+    } else if (!is_again)
+        return;
+    if (one.outcome != LEDGER_OUTCOME_APPLIED || is_again)
+        add_run(f);
+    f->again = is_again ? 0 : f->again;
     write_lines(f);
 }
 
@@ -229,6 +237,7 @@ void ledger_file_sync(struct ledger_file *f)
 {
     if (!f)
         return;
+    f->again = 0; /* a checkpoint of these steps follows */
     add_run(f);
     write_lines(f);
     if (f->is_dirty && fdatasync(f->fd) != 0)

@@ -5,6 +5,8 @@
  * another number of samples. A checkpoint is written after them, so the ledger has every step that
  * a checkpoint has. If a process is killed, its unwritten steps are a part of its last run of equal
  * steps: the next process writes them, if it continues from those steps and not from a checkpoint.
+ * A process that continues from older steps than the file has writes nothing until it has done them
+ * again or saves a checkpoint: a later start from a checkpoint between them needs their lines.
  *
  * If a disk fails, the run goes on: one warning is logged, and lines that could not be written are
  * tried again with the next lines. It must not know checkpoints, or why a step is skipped. */

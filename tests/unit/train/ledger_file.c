@@ -150,6 +150,41 @@ TEST(test_killed)
     assert_true(a.steps[LEDGER_OUTCOME_SPIKE] == 1 && a.again == 0);
 }
 
+/* A process continues from copies of step 17, and the file has step 20: its line stays until step 20
+ * is done again, or an earlier checkpoint is saved. */
+TEST(test_older_copies)
+{
+    begin("older");
+    const struct ledger_run done = run_of(1, 17, LEDGER_OUTCOME_APPLIED);
+    struct ledger_file *f = open_at(0);
+    add(f, 1, 20, LEDGER_OUTCOME_APPLIED);
+    ledger_file_close(f);
+    add_and_die(open_behind(17, &done), 18, 19, LEDGER_OUTCOME_APPLIED);
+    add_and_die(open_behind(17, &done), 18, 18, LEDGER_OUTCOME_SPIKE);
+    f = open_behind(17, &done);
+    add(f, 18, 19, LEDGER_OUTCOME_APPLIED);
+    ledger_file_close(f);
+    struct ledger_audit a = audit();
+    assert_true(a.last == 20 && a.generations == 1);
+    add_and_die(open_behind(17, &done), 18, 20, LEDGER_OUTCOME_APPLIED);
+    a = audit();
+    assert_true(a.last == 20 && a.generations == 2 && a.again == 3 && a.problem[0] == 0);
+    f = open_behind(17, &done);
+    add(f, 18, 18, LEDGER_OUTCOME_APPLIED);
+    ledger_file_sync(f);
+    assert_int_equal(audit().last, 18);
+    ledger_file_close(f);
+    f = open_at(18); /* from a checkpoint: data may have changed, so nothing is kept */
+    add(f, 19, 30, LEDGER_OUTCOME_APPLIED);
+    ledger_file_close(f);
+    f = open_at(25);
+    add(f, 26, 26, LEDGER_OUTCOME_APPLIED);
+    assert_int_equal(audit().last, 25);
+    ledger_file_close(f);
+    a = audit();
+    assert_true(a.last == 26 && a.generations == 5 && a.problem[0] == 0);
+}
+
 /* A run in memory that does not join what the file has is not written. */
 TEST(test_killed_unknown)
 {

@@ -55,10 +55,11 @@ static int count_alive(const struct sim *s)
     return n;
 }
 
-static void begin_succession(struct sim *s, uint64_t seed)
+/* With least to 6 nodes. */
+static void begin_succession(struct sim *s, uint64_t seed, int least)
 {
     begin(s, seed, false);
-    s->nodes_n = 2 + (int)draw(s, 5);
+    s->nodes_n = least + (int)draw(s, (uint64_t)(7 - least));
     s->min_nodes = 1;
     s->hands_over = s->has_no_faults = s->has_no_returns = true;
     start_all(s);
@@ -70,7 +71,7 @@ static void begin_succession(struct sim *s, uint64_t seed)
  * coordinator, not by its address. */
 static inline bool sim_handover(struct sim *s, uint64_t seed)
 {
-    begin_succession(s, seed);
+    begin_succession(s, seed, 2);
     s->always_steps = true;
     await_settled(s, 5000, "no world at the start");
     for (int round = 0; round < 6 && s->failure[0] == 0; round++) {
@@ -84,6 +85,43 @@ static inline bool sim_handover(struct sim *s, uint64_t seed)
         kill_some(s, alive_n);
         await_settled(s, HANDOVER_MS, "the other nodes do not train on after a loss");
     }
+    return end(s);
+}
+
+/* ---- a node leaves ---- */
+
+static int find_searching(const struct sim *s)
+{
+    for (int node = 0; node < s->nodes_n; node++) {
+        const int id = alive_of(s, node);
+        if (id >= 0 && s->processes[id].member.is_searching)
+            return id;
+    }
+    return -1;
+}
+
+/* Runs one history in which the two lowest nodes lose power, and the next one is asked to stop while
+ * it waits for an answer of the second. It does not lead the job: its end would end all nodes. */
+static inline bool sim_leave(struct sim *s, uint64_t seed)
+{
+    struct member_actions actions = {0};
+    begin_succession(s, seed, 4);
+    s->always_steps = true;
+    await_settled(s, 5000, "no world at the start");
+    run_for(s, 3000);
+    for (int node = 0; node < 2; node++) {
+        cut_packets(s, alive_of(s, node));
+        end_process(s, alive_of(s, node), false, false);
+    }
+    while (s->failure[0] == 0 && find_searching(s) < 0)
+        step(s);
+    run_for(s, (int64_t)draw(s, 1000));
+    const int id = find_searching(s);
+    if (id >= 0 && s->failure[0] == 0) {
+        member_leave(&s->processes[id].member, ST_TERMINATED, "not needed", s->now_ms, &actions);
+        carry_out(s, id, &actions);
+    }
+    run_for(s, SETTLE_MS(s));
     return end(s);
 }
 
@@ -181,7 +219,7 @@ static void move_sides(struct sim *s)
  * PARTITION_MS. At last the network is whole, and so is the job. */
 static inline bool sim_partition(struct sim *s, uint64_t seed)
 {
-    begin_succession(s, seed);
+    begin_succession(s, seed, 2);
     s->always_steps = true;
     run_for(s, 8000);
     for (int round = 0; round < 10 && s->failure[0] == 0; round++) {

@@ -73,6 +73,7 @@ only the first world of a list counts|succession|/^bool succession_permits/,/^}/
 a process that has ended in sight counts as living|succession|s/(process->was_in_sight || is_whole)/is_whole/
 a process that is replaced counts as living|succession|s/(process->was_in_sight || is_whole)/process->was_in_sight/
 an ended process accounts for the others|succession|s/            accounted_n < world->n)/            accounted_n < 2)/
+a world that a member brings later has no proofs of ends|succession|/^bool succession_add/,/^}/s/^    copy_ends(.*/    (void)copy_ends;/
 a finished world replaces none|succession|s/    drop_replaced(s);/    ;/
 a world is not checked against the list|coordinator_world|s/ \&\& is_permitted(c);/;/
 a member that loads counts for a world|coordinator_world|s/    return is_ready(node) \&\& message_is_same(node/    return message_is_same(node/
@@ -88,6 +89,7 @@ an end soon after the coordinator's is out of sight|coordinator|s/is_own || is_e
 the end of an own member is out of sight|coordinator|s/is_own || is_early);/is_early);/
 a new node 0 does not yield to a running job|coordinator|s/    if (other->has_past != has_past)$/    if (other->has_past != has_past) return false; if (0)/
 no node leads the job|member|s/        actions->lead = true;$/        actions->lead = false;/
+a node that leaves leads the job|member|/^static void ask_next/,/^}/s/^    if (m->is_leaving)$/    if (0)/
 a member follows an answer that another node sent before|member|s/    if (m->config.may_search \&\& reply->leader_id != m->target)/    if (0)/
 the next coordinator waits for the lost one|coordinator_world|s/               is_new_to_successor(c, node) || now_ms/               now_ms/
 ROWS

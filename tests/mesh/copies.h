@@ -25,6 +25,7 @@ struct job {
     void (*begin_step)(struct step *step, int64_t steps);
     void (*end_step)(struct step *step, int64_t steps);
     int every;                /* steps from one copy to the next; 0: as chosen */
+    int64_t saved_step;       /* of the newest checkpoint; 0: none */
     int ranks_min;            /* of all runs on these memories; 0: as many as now */
     int64_t found_step;       /* -1: none */
     bool travels;             /* peer_copy_exchange_travels */
@@ -116,7 +117,7 @@ static inline enum status copies_open(struct job *job)
     TRY(peer_copy_open(&config, &job->copy));
     if (!job->copy)
         return FAIL(ST_BUG, "no copies");
-    TRY(peer_copy_find(job->copy, &is_found, &job->progress));
+    TRY(peer_copy_find(job->copy, job->saved_step, &is_found, &job->progress));
     job->found_step = is_found ? job->progress.step : -1;
     if (job->leave_after >= 0)
         job->leave_step = (int)job->progress.step + job->leave_after;

@@ -89,6 +89,8 @@ static void lose_all(struct job *job)
         copies_lose_node(node, 1);
 }
 static void change_settings(struct job *job) { job->fingerprint++; }
+static void save_next(struct job *job) { job->saved_step = STEPS; }
+static void save_later(struct job *job) { job->saved_step = STEPS + 1; }
 
 TEST(test_what_is_found)
 {
@@ -99,6 +101,9 @@ TEST(test_what_is_found)
         assert_int_equal(after(s, 4, lose_pair), -1);
         assert_int_equal(after(s, 4, lose_all), -1);
         assert_int_equal(after(s, 4, change_settings), -1);
+        /* A checkpoint is preferred if it is newer by two steps. */
+        assert_int_equal(after(s, 4, save_next), STEPS - 1);
+        assert_int_equal(after(s, 4, save_later), -1);
     }
 }
 

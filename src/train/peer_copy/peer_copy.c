@@ -19,6 +19,7 @@
 #define RESERVE_BYTES ((int64_t)256 << 20)
 
 #define LOGGED_COPY 3
+#define OLDER_MAX 1      /* steps by which copies may be older than a checkpoint */
 #define COSTLY_SHARE 0.1 /* share of a step's time */
 
 const char *peer_copy_why(const struct step_config *config, int nodes)
@@ -277,7 +278,7 @@ static void log_suspect(const struct peer_copy *copy)
     }
 }
 
-enum status peer_copy_find(struct peer_copy *copy, bool *found_out,
+enum status peer_copy_find(struct peer_copy *copy, int64_t saved_step, bool *found_out,
                            struct checkpoint_progress *progress)
 {
     *found_out = false;
@@ -296,14 +297,19 @@ enum status peer_copy_find(struct peer_copy *copy, bool *found_out,
         if (!is_sound)
             TRY(exchange_offers(copy));
     }
-    *found_out = copy->choice.is_found;
+    const bool is_older = copy->choice.is_found && saved_step - copy->choice.step > OLDER_MAX;
+    *found_out = copy->choice.is_found && !is_older;
     if (*found_out) {
         *progress = copy->choice.progress;
         if (copy->place.rank == 0)
             log_suspect(copy);
         log_found(copy);
-    } else {
+    } else if (!is_older) {
         log_missing(copy);
+    } else if (copy->place.rank == 0) {
+        LOG_INFO("the copies in memory of step %lld are not used: the checkpoint of step %lld is "
+                 "newer",
+                 (long long)copy->choice.step, (long long)saved_step);
     }
     /* newer copies of some ranks must not seem newer than the chosen state */
     peer_copy_memory_drop_newer(&copy->memory, *found_out ? copy->choice.history : -1,

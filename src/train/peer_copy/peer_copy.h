@@ -76,9 +76,11 @@ void peer_copy_clear(struct peer_copy *copy);
 void peer_copy_suspect(struct peer_copy *copy, const struct step *step, int64_t steps, bool is_own);
 void peer_copy_close(struct peer_copy *copy); /* waits for copies in progress; accepts NULL */
 
-/* peer_copy_find — looks for a state that is whole in the memory of all ranks together. *found_out
- * true: progress is set. Else rank 0 logs the missing slices, if there are any copies at all. */
-enum status peer_copy_find(struct peer_copy *copy, bool *found_out,
+/* peer_copy_find — looks for a state that is whole in the memory of all ranks together, and not
+ * older than the checkpoint of saved_step (-1: none; the same on all ranks) by more than one step,
+ * as a copy of each step may be. *found_out true: progress is set. Else rank 0 logs the reason, if
+ * there are any copies at all. */
+enum status peer_copy_find(struct peer_copy *copy, int64_t saved_step, bool *found_out,
                            struct checkpoint_progress *progress);
 /* peer_copy_restore — makes the state that was found the state of the step on all ranks. If the
  * copies were made by another number of ranks, the state is on several nodes again only after the

@@ -82,9 +82,9 @@ static enum status compute_reserve(const struct trainer *t, int64_t *out)
     return is_saved ? memory_plan_add_state(&c->step, &place, out) : ST_OK;
 }
 
-/* set_last_checkpoint — Sets the newest checkpoint on disk without reading there: the one published
- * by this process, or by its predecessor on this node. */
-static void set_last_checkpoint(struct trainer *t)
+/* read_last_checkpoint — Returns the newest checkpoint on disk without reading there: the one
+ * published by this process, or by its predecessor on this node. On rank 0 only. */
+static void read_last_checkpoint(const struct trainer *t, struct checkpoint_async_last *out)
 {
     struct board_node node;
     board_node_copy(t->config->board, &node);
@@ -92,33 +92,25 @@ static void set_last_checkpoint(struct trainer *t)
         t->numbers.checkpoint.step >= 0 ? &t->numbers.checkpoint : &node.checkpoint;
     if (!t->is_rank0 || from->step < 0)
         return;
-    t->last_checkpoint.step = from->step;
-    t->last_checkpoint.wall_ms = from->wall_ms;
-    text_copy(t->last_checkpoint.path, sizeof t->last_checkpoint.path, from->path);
+    out->step = from->step;
+    out->wall_ms = from->wall_ms;
+    text_copy(out->path, sizeof out->path, from->path);
 }
-
-/* The newest checkpoint is used if it is newer than the copies by more steps than this: copies of
- * each step may be one step older, and need no disk. */
-#define STEPS_BEHIND 1
 
 /* find_copies — Decides on all ranks whether the job continues from copies. They may be many steps
  * apart on GPUs, and copies older than a checkpoint would repeat its steps. */
 static enum status find_copies(struct trainer *t)
 {
     struct checkpoint_progress copied = t->progress;
-    TRY(peer_copy_find(t->peer_copy, &t->is_from_memory, &copied));
+    struct checkpoint_async_last last = t->last_checkpoint;
+    read_last_checkpoint(t, &last);
+    int64_t saved = last.step;
+    TRY(consensus_broadcast(&t->consensus, &saved, sizeof saved));
+    TRY(peer_copy_find(t->peer_copy, saved, &t->is_from_memory, &copied));
     if (!t->is_from_memory)
         return ST_OK;
-    set_last_checkpoint(t);
-    int64_t saved = t->last_checkpoint.step;
-    TRY(consensus_broadcast(&t->consensus, &saved, sizeof saved));
-    t->is_from_memory = saved <= copied.step + STEPS_BEHIND;
-    if (t->is_from_memory)
-        t->progress = copied;
-    else if (t->is_rank0)
-        LOG_INFO("the copies of step %lld are older than the checkpoint of step %lld, and are not "
-                 "used",
-                 (long long)copied.step, (long long)saved);
+    t->progress = copied;
+    t->last_checkpoint = last;
     return ST_OK;
 }
 

@@ -100,8 +100,8 @@ static int find_searching(const struct sim *s)
     return -1;
 }
 
-/* Runs one history in which the two lowest nodes lose power, and the next one is asked to stop while
- * it waits for an answer of the second. It does not lead the job: its end would end all nodes. */
+/* Runs one history in which the two lowest nodes lose power, and the next one is asked to stop
+ * while it waits for an answer of the second. It must not lead: its end would end all nodes. */
 static inline bool sim_leave(struct sim *s, uint64_t seed)
 {
     struct member_actions actions = {0};

@@ -150,8 +150,8 @@ TEST(test_killed)
     assert_true(a.steps[LEDGER_OUTCOME_SPIKE] == 1 && a.again == 0);
 }
 
-/* A process continues from copies of step 17, and the file has step 20: its line stays until step 20
- * is done again, or an earlier checkpoint is saved. */
+/* A process continues from copies of step 17, and the file has step 20: its line stays until step
+ * 20 is done again, or an earlier checkpoint is saved. */
 TEST(test_older_copies)
 {
     begin("older");

@@ -81,6 +81,9 @@ ok "the node that stands still is known after the timeout, each time" of hang '.
 # Two workers that hold a shard each: nothing to compare, and the next update finds it. They go on from copies in memory.
 rehearsed "flipped bits of shards" N_NODES=2 DURATION=6s FAULT_EVERY=1s FAULT_MIX=flip SHARD=full SEED=15
 ok "the right worker is named, by the next update" of flip ".made >= 2 and $named and .detect_steps.worst <= 1"
+# Two workers give no majority, neither of a virtual shard's computations nor of replicas: the sums of updates show which one's memory changed.
+rehearsed "flipped bits of two workers" N_NODES=2 DURATION=4s FAULT_EVERY=1s FAULT_MIX=flip EXACT=layout GLOBAL_BATCH=4 BATCH_SIZE=1 SENTINEL_EVERY=1 SEED=203
+ok "the right worker is named, and one finished step is done again at most" of flip ".made >= 2 and $named and .steps_redone.worst <= 1"
 # Three workers hold all parameters, and each updates a part: a change in another's part would be overwritten.
 rehearsed "flipped bits of parts" N_NODES=3 DURATION=3s FAULT_EVERY=1s FAULT_MIX=flip SHARD=optimizer SEED=5
 ok "the right worker is named, by the next update" of flip ".made >= 1 and $named and .detect_steps.worst <= 1"

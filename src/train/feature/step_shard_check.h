@@ -23,9 +23,10 @@ enum step_shard_pass {
     STEP_SHARD_PASS_AGAIN = 4  /* the shard for which two computations differ */
 };
 enum step_shard_found {
-    STEP_SHARD_FOUND_NONE,   /* no difference: the step failed for another reason, or not at all */
-    STEP_SHARD_FOUND_ONCE,   /* the repeated computation was right: so is the state */
-    STEP_SHARD_FOUND_LASTING /* it was wrong again, or no rank was found: the state may be wrong */
+    STEP_SHARD_FOUND_NONE,    /* no difference: the step failed for another reason, or not at all */
+    STEP_SHARD_FOUND_ONCE,    /* the repeated computation was right: so is the state */
+    STEP_SHARD_FOUND_LASTING, /* it was wrong again, or no rank was found: the state may be wrong */
+    STEP_SHARD_FOUND_UNKNOWN  /* all ranks fail with ST_PEER: no majority shows the wrong group */
 };
 struct step_shard_flip {
     unsigned passes; /* bits of enum step_shard_pass; 0: none */

@@ -203,6 +203,7 @@ static enum status attribute_fault(struct step_shard_check *k, struct answers *a
     const int odd = vote.odd, group = odd == 0 ? a->owner : a->checker;
     k->found = STEP_SHARD_FOUND_LASTING;
     if (!vote.is_majority) {
+        k->found = STEP_SHARD_FOUND_UNKNOWN;
         char owner[GROUP_TEXT], checker[GROUP_TEXT];
         group_text(s, a->owner, owner);
         group_text(s, a->checker, checker);

@@ -79,6 +79,8 @@ static enum status compare_replicas(struct trainer *t)
     if (found.is_same)
         return ST_OK;
     note_difference(t);
+    if (found.rank < 0)
+        TRY(verify_sums(t)); /* a change since they were verified */
     /* copies of later steps contain gradients of the faulty rank */
     peer_copy_clear(t->peer_copy);
     /* Only the message of the faulty rank advises what to do with its node. */
@@ -195,7 +197,8 @@ static bool is_wrong_result(struct trainer *t, enum status st)
     t->numbers.comparisons++;
     note_difference(t);
     t->is_state_right = found == STEP_SHARD_FOUND_ONCE;
-    if (!t->is_state_right)
+    /* The sums tell which copies are older than a change. */
+    if (!t->is_state_right && step_update_sums_changed(t->step).ranks_n == 0)
         peer_copy_clear(t->peer_copy);
     if (st != ST_FAULT)
         clock_sleep_ms(OTHERS_WAIT_MS);
@@ -214,11 +217,13 @@ enum status trainer_sentinel(struct trainer *t, bool before_save)
 }
 
 /* If an exponent flips, numbers of all ranks become infinite at once, or a spike: then the state is
- * checked. */
+ * checked. So it is if two groups differ without a majority: the parameters of one may have changed
+ * before the update that would have found it. */
 enum status trainer_sentinel_explain(struct trainer *t, enum status st)
 {
     struct status_saved saved;
-    if (st != ST_NOT_FINITE && st != ST_SPIKE) {
+    const bool is_unknown = step_shard_check_found(t->step) == STEP_SHARD_FOUND_UNKNOWN;
+    if (st != ST_NOT_FINITE && st != ST_SPIKE && !is_unknown) {
         (void)is_wrong_result(t, end_with(t, st));
         return st;
     }

@@ -195,7 +195,7 @@ help:
 	@echo 'make remedies   faults made on disks, limits, links and clocks, and the commands that `convoy check` prints tried (root, two minutes)'
 	@echo 'make flips [COUNT=300] [CLEAN=1000]   random flips of bits in weights, checkpoints, messages, copies: found, and the right one named (nine minutes)'
 	@echo 'make fuzz [FUZZ_SECONDS=20 | FUZZ_RUNS=1000000]   every reader of outside bytes against libFuzzer'
-	@echo 'make containers the images cpu and gpu, built and run by podman (twenty minutes, 6 GB of cache)'
+	@echo 'make containers the images cpu, gpu and rocm, built and run by podman (twenty minutes, 6 GB of cache)'
 	@echo 'make kubelet [KILLS=20]   pods of k8s/base killed, evicted, frozen by a small kubelet (five minutes)'
 	@echo 'make bench-scrape   what /metrics, scraped each second, costs a run (two minutes, quiet machine)'
 	@echo 'make release [NVCC=/usr/local/cuda-12.8/bin/nvcc]   build/release/convoy: one stripped executable that needs only libc, libm and'
@@ -421,7 +421,7 @@ STORE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/convoy-tests
 containers: $(BUILD)/convoy
 	@sh .ci/need $(NEED_CONTAINERS)
 	@.ci/extras $(BUILD) --wheels $(STORE)/nvidia $(CUDA_WHEELS)
-	BUILD=$(BUILD) STORE=$(STORE) CONTAINERS=1 STOPS=10 prove --timer --verbose tests/e2e/test_containers.sh tests/e2e/test_containers_gpu.sh --exec ''
+	BUILD=$(BUILD) STORE=$(STORE) CONTAINERS=1 STOPS=10 prove --timer --verbose tests/e2e/test_containers.sh tests/e2e/test_containers_gpu.sh tests/e2e/test_containers_rocm.sh --exec ''
 
 # Nodes that pass the quick check.
 check-64: $(BUILD)/convoy

@@ -88,6 +88,13 @@ build_image() {
 }
 make_image() { build_image cpu $image --build-arg CPU_BASE=$base_image; }
 
+# within WORD… — the image in a container locked up as far as it goes, with $flags, to its end; $rc, out, err.
+flags=
+within() {
+    rc=0
+    podman run --rm $limits --no-healthcheck --read-only --tmpfs /tmp --cap-drop all --security-opt no-new-privileges $flags $image "$@" >out 2>err || rc=$?
+}
+
 # ---- for the target gpu
 
 # get_wheels — PyPI's packages of NVIDIA, which `make containers` unpacked in $store/nvidia.

@@ -31,12 +31,6 @@ ok "what NVIDIA's and Mellanox' hooks look for" is \
 ok "labels: version and commit" is "$(show '.[0].Labels | [."org.opencontainers.image.version", ."org.opencontainers.image.revision"] | join(" ")')" \
     "$(cat "$root/VERSION") $commit"
 
-# within WORD… — in a container locked up as far as it goes, to its end; $flags; $rc, out, err.
-flags=
-within() {
-    rc=0
-    podman run --rm $limits --no-healthcheck --read-only --tmpfs /tmp --cap-drop all --security-opt no-new-privileges $flags $image "$@" >out 2>err || rc=$?
-}
 within version gpu
 ok "CUDA is inside" is "$rc $(grep -cE '^cuda +13\.[0-9]+: sm_80 sm_90a sm_100 PTX' out)" "0 1"
 ok "cuBLAS, cuDNN and NCCL are found" is "$(sed -nE 's/^(cublaslt|cudnn|nccl) +([0-9.]+) from .*\/(lib[^/]*)$/\1 \2 \3/p' out | xargs)" \

@@ -3,7 +3,7 @@
 # (CUDA=0); AMD's runtime is loaded when it is needed (src/dev/cuda/runtime_hip.c). HIP_ARCHS=gfx942: for one chip.
 HIP ?= 0
 HAS_HIP := $(filter 1,$(HIP))
-HIP_NEED := clang-19 clang-tools-19 lld-19 libamdhip64-dev rocm-device-libs
+HIP_NEED := clang-19 clang-tools-19 lld-19 llvm-19 libamdhip64-dev rocm-device-libs
 HIPCXX ?= clang++-19
 HIP_ARCHS ?= gfx90a gfx942
 HIP_ROOT ?= /usr

@@ -38,7 +38,7 @@ ok "the entry point named the flags before" is "$(grep -c '^entrypoint: warn: no
 mkdir data c
 cp /usr/share/common-licenses/Apache-2.0 data/a.txt
 chown 65532:65532 c
-job="MODEL=gpt2-nano SEQ_LEN=32 BATCH_SIZE=1 STEPS=10"
+job="MODEL=gpt2-nano SEQ_LEN=32 BATCH_SIZE=1 STEPS=10 LINGER=0"
 run $job DATA=data METRICS_FILE=bare.jsonl
 flags="-e DEVICE=cpu --shm-size 2g -v $tmp/data:/data:ro -v $tmp/c:/checkpoints"
 within train $job DATA=/data METRICS_FILE=/checkpoints/m.jsonl

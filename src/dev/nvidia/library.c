@@ -201,11 +201,14 @@ enum status library_check_runtime(const struct library_spec *spec, struct librar
     if (runtime == NULL || runtime == hip_get_device || dladdr(hip_get_device, &ours) == 0 ||
         dladdr(runtime, &theirs) == 0)
         return ST_OK;
+    /* closing may unload their runtime, and its path with it */
+    const enum status st =
+        FAIL(ST_NO_DEVICE,
+             "%s from %s uses AMD's runtime from %s, and this program uses the one from %s; "
+             "name the lib folder of one version of ROCm in CONVOY_LIB_DIR",
+             spec->what, l->path, theirs.dli_fname, ours.dli_fname);
     library_close(l);
-    return FAIL(ST_NO_DEVICE,
-                "%s from %s uses AMD's runtime from %s, and this program uses the one from %s; "
-                "name the lib folder of one version of ROCm in CONVOY_LIB_DIR",
-                spec->what, l->path, theirs.dli_fname, ours.dli_fname);
+    return st;
 }
 
 void library_close(struct library *l)

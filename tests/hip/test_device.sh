@@ -46,7 +46,7 @@ counted() { grep -qE "^$1 wrong 0$" counts || { echo "# $(cat counts)"; false; }
 refuses() { grep -qE "hipBLASLt does not support [0-9x]+ with $1: this product is split" err; } # refuses REGEX
 over_blas blas32.jsonl $gpt2 PRECISION=fp32 DEVICE=hip
 ok "the log names hipBLASLt" says "products by hipBLASLt 1.1.0 from $PWD/blas/libhipblaslt.so.1"
-ok "its products are in graphs, too" says "repeated work is submitted to the GPU as CUDA graphs"
+ok "its products are in graphs, too" says "repeated work is submitted to the GPU as HIP graphs"
 ok "it computes with epilogues and without" counted 'with [1-9][0-9]* without [1-9][0-9]* halves 0'
 ok "its losses are those of own kernels" near hip.jsonl blas32.jsonl 1e-5
 over_blas tf32.jsonl $gpt2 PRECISION=tf32 DEVICE=hip

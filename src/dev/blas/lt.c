@@ -72,7 +72,7 @@ static void text_version(size_t version, size_t unit, char out[24])
 }
 
 /* Returns false and the reason if hipBLASLt is too old. */
-static bool fits_numbers(const void *opened, char *why, size_t cap)
+static bool fits_version(const void *opened, char *why, size_t cap)
 {
     char has[24];
     const size_t version = blas_lt_version(opened);
@@ -100,7 +100,7 @@ static const struct library_spec spec_hip = {.what = "hipBLASLt",
                                              .names = names_hip,
                                              .packages = "hipblaslt of ROCm 6.0 or newer",
                                              SYMBOLS(hip_symbols),
-                                             .fits = fits_numbers};
+                                             .fits = fits_version};
 
 enum status blas_lt_open(bool is_hip, struct library *library, struct blas_lt *lt)
 {
@@ -112,7 +112,8 @@ enum status blas_lt_open(bool is_hip, struct library *library, struct blas_lt *l
     return is_hip ? library_check_runtime(spec, library, dev_hip_function()) : ST_OK;
 }
 
-/* hipBLASLt needs a handle, but only compares it with NULL; a real one needs a GPU. */
+/* Passes hipBLASLt an address as its handle, because a real one needs a GPU; hipBLASLt only
+ * compares it with NULL. */
 size_t blas_lt_version(const struct blas_lt *lt)
 {
     int version = 0;

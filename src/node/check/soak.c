@@ -35,7 +35,8 @@ struct soak {
     bool is_wrong;   /* this rank was reported already */
     bool is_unclear; /* replicas of its node differ, and no majority shows which one is wrong */
     bool is_named;   /* training with all ranks showed which one is wrong */
-    bool is_amd, has_gpu; /* is it an AMD GPU; can its sensors be read */
+    bool is_amd;
+    bool has_sensors; /* the GPU's sensors can be read */
     struct gpu_sensors gpu;
     struct gpu_reading first, last;
     double hottest;
@@ -212,7 +213,7 @@ static enum check_soak_flip flip_of(const struct soak *s, bool is_alone, int rou
 
 static void read_gpu(struct soak *s)
 {
-    if (!s->has_gpu)
+    if (!s->has_sensors)
         return;
     gpu_sensors_read(&s->gpu, &s->last);
     if (s->readings++ == 0)
@@ -500,8 +501,9 @@ static void describe_device(struct soak *s)
     text_format(s->device, sizeof s->device, is_gpu ? "GPU %d" : "the CPU", s->check->place.local);
     s->hottest = NAN;
     s->is_amd = dev_cuda_chosen() == DEV_GPU_HIP;
-    s->has_gpu = s->info.bus[0] &&
-                 gpu_sensors_open(s->info.bus, s->is_amd ? s->check->root : NULL, &s->gpu) == ST_OK;
+    s->has_sensors =
+        s->info.bus[0] &&
+        gpu_sensors_open(s->info.bus, s->is_amd ? s->check->root : NULL, &s->gpu) == ST_OK;
     status_clear();
 }
 

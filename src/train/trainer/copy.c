@@ -82,9 +82,9 @@ static enum status compute_reserve(const struct trainer *t, int64_t *out)
     return is_saved ? memory_plan_add_state(&c->step, &place, out) : ST_OK;
 }
 
-/* read_last_checkpoint — Returns the newest checkpoint on disk without reading there: the one
- * published by this process, or by its predecessor on this node. On rank 0 only. */
-static void read_last_checkpoint(const struct trainer *t, struct checkpoint_async_last *out)
+/* find_last_checkpoint — Writes the newest checkpoint on disk without reading there: the one
+ * published by this process, or by its predecessor on this node. Other ranks than 0 write nothing. */
+static void find_last_checkpoint(const struct trainer *t, struct checkpoint_async_last *out)
 {
     struct board_node node;
     board_node_copy(t->config->board, &node);
@@ -103,7 +103,7 @@ static enum status find_copies(struct trainer *t)
 {
     struct checkpoint_progress copied = t->progress;
     struct checkpoint_async_last last = t->last_checkpoint;
-    read_last_checkpoint(t, &last);
+    find_last_checkpoint(t, &last);
     int64_t saved = last.step;
     TRY(consensus_broadcast(&t->consensus, &saved, sizeof saved));
     TRY(peer_copy_find(t->peer_copy, saved, &t->is_from_memory, &copied));

@@ -197,7 +197,7 @@ static bool is_wrong_result(struct trainer *t, enum status st)
     t->numbers.comparisons++;
     note_difference(t);
     t->is_state_right = found == STEP_SHARD_FOUND_ONCE;
-    /* The sums tell which copies are older than a change. */
+    /* The sums of updates show which copies are older than a change. */
     if (!t->is_state_right && step_update_sums_changed(t->step).ranks_n == 0)
         peer_copy_clear(t->peer_copy);
     if (st != ST_FAULT)
@@ -217,8 +217,8 @@ enum status trainer_sentinel(struct trainer *t, bool before_save)
 }
 
 /* If an exponent flips, numbers of all ranks become infinite at once, or a spike: then the state is
- * checked. So it is if two groups differ without a majority: the parameters of one may have changed
- * before the update that would have found it. */
+ * checked. It is also checked if two groups differ without a majority: the parameters of one may
+ * have changed before the update that would have found it. */
 enum status trainer_sentinel_explain(struct trainer *t, enum status st)
 {
     struct status_saved saved;

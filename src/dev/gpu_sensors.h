@@ -13,13 +13,13 @@ struct gpu_sensors {
     char root[FILE_PATH_MAX], bus[24];
 };
 
-/* gpu_sensors_open — bus: as in dev_info. amd_root: the folder that contains the sys/ of an AMD
- * GPU, "" except in tests; NULL: an NVIDIA GPU. ST_NO_DEVICE: NVML is missing, or it or /sys does
- * not have that GPU. */
+/* gpu_sensors_open — opens the sensors of a GPU. bus: as in dev_info. amd_root: the folder that
+ * contains the sys/ of an AMD GPU, "" except in tests; NULL: an NVIDIA GPU. ST_NO_DEVICE: NVML is
+ * missing, or it or /sys does not have that GPU. */
 enum status gpu_sensors_open(const char *bus, const char *amd_root, struct gpu_sensors *out);
-/* gpu_sensors_read — needs about a millisecond, and may block longer when a GPU is in trouble: do
- * not call it in the thread that trains. */
+/* gpu_sensors_read — reads all numbers. Needs about a millisecond, and may block longer when a GPU
+ * is in trouble: do not call it in the thread that trains. */
 void gpu_sensors_read(const struct gpu_sensors *sensors, struct gpu_reading *out);
-void gpu_sensors_close(struct gpu_sensors *sensors);
+void gpu_sensors_close(struct gpu_sensors *sensors); /* also if opening has failed */
 
 #endif

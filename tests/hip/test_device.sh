@@ -214,7 +214,7 @@ ok "the message names file and function" grep -qE "lacks/libamdhip64\.so\.[567]:
 without hipEventRecordWithFlags
 lacks losses_near hip.jsonl 1e-5 "without hipEventRecordWithFlags the losses are the same" $gpt2 PRECISION=fp32 DEVICE=hip
 ok "one operation at a time: the log names file, function and version" \
-    grep -qE 'submitted one operation at a time, because it cannot be made a HIP graph: .*lacks/libamdhip64\.so\.[567] has no hipEventRecordWithFlags, ROCm 7\.0 has it' err
+    grep -qE 'submitted one operation at a time, because it cannot be made a HIP graph: .*lacks/libamdhip64\.so\.[567] has no hipEventRecordWithFlags; ROCm 7\.0 has it' err
 export DENIED=1
 EMULATED_GPUS=0 LD_PRELOAD=$PWD/alone.so refused "a /dev/kfd that may not be opened" 69 "this user may not open /dev/kfd (Permission denied): add the user to the groups render and video"
 ok "the message has the containers' option" says "--group-add video --group-add "

@@ -37,8 +37,8 @@ typedef void lt_algo, lt_result;
       (lt_layout * out, unsigned type, uint64_t rows, uint64_t cols, int64_t ld))               \
     X(MatrixLayoutDestroy, (lt_layout layout))
 
-/* The numbers of a library. Both have the same for epilogues, types of elements, success and the
- * size of the workspace in a preference (lt.c). */
+/* The numbers in which the libraries differ. The numbers for epilogues, types of elements, success
+ * and the size of the workspace in a preference are the same in both (lt.c). */
 struct blas_lt_numbers {
     unsigned compute[2];   /* fp32, TF32 */
     unsigned transpose[2]; /* no, yes */

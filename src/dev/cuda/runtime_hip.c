@@ -301,7 +301,7 @@ static void text_version(int driver, char *out, size_t cap)
     text_format(out, cap, "%d.%d", driver / 10000000, driver / 100000 % 100);
 }
 
-/* For a library without hipEventRecordWithFlags. */
+/* Stands for hipEventRecordWithFlags if the library lacks it. */
 static gpu_error no_flags(gpu_event event, gpu_stream s, unsigned flags)
 {
     (void)event, (void)s, (void)flags;
@@ -313,7 +313,7 @@ static const char *text_error(gpu_error error)
     static char lacks[LIBRARY_PATH_MAX + 64];
     if (error != NO_FUNCTION)
         return hip.hipGetErrorString(error);
-    text_format(lacks, sizeof lacks, "%s has no hipEventRecordWithFlags, ROCm 7.0 has it",
+    text_format(lacks, sizeof lacks, "%s has no hipEventRecordWithFlags; ROCm 7.0 has it",
                 library.path);
     return lacks;
 }

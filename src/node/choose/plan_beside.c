@@ -91,8 +91,7 @@ static const char *why_not(const struct trainer_config *config)
         return "there is one node, so no gradient crosses a network";
     if (comm_stays_on_device(comm))
         return "collectives run on the GPU, where their time is not measured: set BACKEND=tcp or "
-               "ucx "
-               "for a few steps";
+               "ucx for a few steps";
     return NULL;
 }
 

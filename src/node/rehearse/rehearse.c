@@ -140,8 +140,8 @@ static bool is_fetched(const struct conf *conf)
     return false;
 }
 
-/* add_gpu — appends the name of GPU i of this process to a node's list: from the
- * environment, or its number. */
+/* add_gpu — appends the name of GPU i of this process to a node's list: from the environment, or
+ * its number. */
 static void add_gpu(char *list, const char *visible, int i)
 {
     char name[160];

@@ -26,7 +26,7 @@
 
 #include "kernels/common.cuh"
 
-/* MMA_LINE and MMA_PART are no functions: with these, nvcc spills in attention's backward pass. */
+/* MMA_LINE and MMA_PART are macros: with functions, nvcc spills in attention's backward pass. */
 #ifdef CONVOY_HIP
 constexpr int MMA_LANES = 64, MMA_N = 16, MMA_ROWS = 1, MMA_COLS = 4;
 #define MMA_LINE(lane) ((lane) % 16)
@@ -64,7 +64,7 @@ typedef _Float16 mfma_f16 __attribute__((ext_vector_type(4)));
 typedef float mfma_sums __attribute__((ext_vector_type(4)));
 #endif
 
-/* gfx90a reads subnormal elements as 0. */
+/* Adds the product of two factors of T to d. gfx90a reads subnormal elements as 0. */
 template <typename T>
 __device__ static inline void mma(float (&d)[4], const uint32_t (&a)[2], const uint32_t (&b)[2])
 {

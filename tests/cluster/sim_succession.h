@@ -55,7 +55,7 @@ static int count_alive(const struct sim *s)
     return n;
 }
 
-/* With least to 6 nodes. */
+/* Begins a history of `least` to 6 nodes. */
 static void begin_succession(struct sim *s, uint64_t seed, int least)
 {
     begin(s, seed, false);

@@ -64,7 +64,7 @@ static touch_fn *touch;
 void fake_blas_device(device_fn *by, touch_fn *noted);
 void fake_blas_device(device_fn *by, touch_fn *noted) { device = by, touch = noted; }
 
-/* What hipBLASLt does otherwise (tests/hip/fake_hipblaslt.h). */
+/* The parts in which hipBLASLt differs (tests/hip/fake_hipblaslt.h). */
 #ifdef FAKE_HIP
 static const struct preference no_wish = {.align = {16, 16, 16, 16}};
 
@@ -331,7 +331,7 @@ static int way_of(const struct problem *p)
                                                                                    : FAKE_WITH;
 }
 
-/* What hipBLASLt does not have. */
+/* Returns true if hipBLASLt lacks the product. */
 static bool is_lacking(const struct problem *p)
 {
 #ifdef FAKE_HIP

@@ -64,7 +64,7 @@ ok "after a loss: the time of the recovery" wait_for 30 lost_node '.recovery_sec
 stop_nodes 2
 
 # Worker 1 is killed before a copy of step 50 is complete, so the job goes on from step 49, and the checkpoint of step 50 is on the disk. All
-# processes are killed in the evaluation that follows step 50, before the checkpoint that follows it, and the next start is from that on the disk.
+# processes are killed in the evaluation that follows step 50, before the checkpoint that follows it, and the next start is from the checkpoint on the disk.
 tokens 20240520 1 80000 $(yes 7 | head -n 80000) >val.bin
 older="$job N_NODES=2 CHECKPOINT_EVERY=50 EVAL_EVERY=50 VAL_DATA=$tmp/val.bin CHECKPOINT_DIR=older"
 evaluates_again() { [ "$(grep -c '^step 50/.* loss ' out.0)" = 2 ]; }

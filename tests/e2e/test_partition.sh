@@ -37,7 +37,7 @@ copied() { grep -oE 'memory:( of)? step [0-9]+' "err.$1" | grep -oE '[0-9]+$'; }
 # expect_cut LONE OTHER — the nodes that lead the two sides after the next cut; OTHER trains on.
 expect_cut() { lone=$1 other=$2 before=$(begun "$1") starts=$(copied "$2" | wc -l); }
 has_begun() { [ "$(begun $lone)" -gt $before ]; }
-# stays SECONDS COMMAND… — for so long, and until the command succeeds, LONE begins no generation, and it shows no step that the generation
+# stays SECONDS COMMAND… — during SECONDS, and until the command succeeds, LONE begins no generation, and it shows no step that the generation
 # before the cut cannot have finished: the side that trains on repeats one finished step at most. The line of that step may come late, when
 # the worker of LONE leaves the generation: a node without rank 0 shows its last step then. SECONDS: longer than LONE waits without a fault,
 # PEER_TIMEOUT for nodes that it has not seen as their leader, or 10 s for its network; a slow machine makes no wait of LONE longer.

@@ -56,7 +56,7 @@ static void *main_sp;
 static void (*block_run)(void *);
 static void *block_arg;
 static unsigned char *shared_all;
-/* AHEAD: choices after which another warp may continue; twice the lanes meet in half as many waves. */
+/* AHEAD: choices after which another warp may continue; more for AMD, where 64 lanes meet. */
 #ifdef EMU_HIP
 #define SHARED_MOST ((size_t)64 << 10)
 #define AHEAD 1024

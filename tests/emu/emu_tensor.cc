@@ -143,7 +143,7 @@ struct mfma_args {
     float *d, first[4], second[4]; /* factors: elements of consecutive k */
 };
 
-/* Adds four products at a time to what is there, exactly, and rounds to nearest. */
+/* Adds four products at a time to the sum, exactly, and rounds to nearest. */
 static void mfma_k16_all(void **args, unsigned)
 {
     struct mfma_args **lanes = (struct mfma_args **)args;
@@ -161,7 +161,7 @@ static void mfma_k16_all(void **args, unsigned)
         }
 }
 
-/* One fused product and sum after the other. */
+/* Adds the products one after the other, each by a fused multiply-add. */
 static void mfma_k4_all(void **args, unsigned)
 {
     struct mfma_args **lanes = (struct mfma_args **)args;
@@ -172,7 +172,7 @@ static void mfma_k4_all(void **args, unsigned)
                                          lanes[16 * p + lane % 16]->second[0], lanes[lane]->d[v]);
 }
 
-/* gfx90a reads subnormal elements as 0. */
+/* Reads subnormal elements as 0, as gfx90a does. */
 void emu_mfma_k16(float *d, const uint32_t *first, const uint32_t *second, bool is_bf16)
 {
     struct mfma_args args = {d, {}, {}};

@@ -319,7 +319,7 @@ other_way() { # setting=value
     model_first "$first_model" "$1"
 }
 
-# rccl_first — two AMD GPUs in one job. Two of NVIDIA are left out: their first machine has one.
+# rccl_first — runs a job on two AMD GPUs. NVIDIA GPUs are left out, because their first machine has only one.
 rccl_first() {
     [ "$(gpus)" -ge 2 ] || { note "one GPU only"; return 77; }
     base && train rccl DEVICE=$device N_GPU_EACH_NODE=2 BATCH_SIZE=1 BACKEND=nccl && near rccl gpu

@@ -4,7 +4,7 @@
 
 say() { printf '%s\n' "$*" >&2; }
 
-# look — is there a GPU, and whose? NVIDIA_CTL, AMD_KFD: for tests, the files of the drivers.
+# look — finds out whether there is a GPU, and its vendor. NVIDIA_CTL, AMD_KFD: for tests, the files of the drivers.
 vendor=nvidia runtime=CUDA carry="make gpu-carry builds it where nvcc is"
 look() {
     [ "$DRY" = 1 ] && return 0
@@ -18,7 +18,7 @@ look() {
         "--device /dev/dri --group-add video). DRY=1 tries the script itself."
     return 1
 }
-# nvidia_only — a step of NVIDIA's GPUs: skipped on others, with this reason.
+# nvidia_only REASON — skips a step on GPUs of other vendors.
 nvidia_only() { [ $vendor = nvidia ] || { echo "for NVIDIA GPUs only: $1" >"$work/note"; return 77; }; }
 
 # find_libraries — NVIDIA's libraries of PyPI's packages, all in one folder, for they look for each other beside themselves. Every

@@ -58,10 +58,10 @@ void library_root(const char *root);
 /* Opens the first usable library and fills `table`. ST_NO_DEVICE: there is none; the message has
  * the locations searched, the files passed over with their reasons, and the packages. */
 enum status library_open(const struct library_spec *spec, struct library *out, void *table);
-/* Checks that a library has loaded the same AMD runtime as this process, because the
- * streams and memory of one runtime are invalid in another. hip_get_device: the address of that function in the runtime
- * of this process; NULL: nothing to compare. ST_NO_DEVICE: it is another; the message has both
- * paths, and the library is closed. */
+/* Checks that a library has loaded the same AMD runtime as this process, because the streams and
+ * memory of one runtime are invalid in another. hip_get_device: the address of that function in the
+ * runtime of this process; NULL: nothing to compare. ST_NO_DEVICE: the runtime is another; the
+ * message has both paths, and the library is closed. */
 enum status library_check_runtime(const struct library_spec *spec, struct library *l,
                                   const void *hip_get_device);
 void library_close(struct library *l); /* accepts a library that is not open */

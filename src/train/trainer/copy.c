@@ -83,7 +83,7 @@ static enum status compute_reserve(const struct trainer *t, int64_t *out)
 }
 
 /* find_last_checkpoint — Writes the newest checkpoint on disk without reading there: the one
- * published by this process, or by its predecessor on this node. Other ranks than 0 write nothing. */
+ * published by this process, or by its predecessor on this node. Only rank 0 writes it. */
 static void find_last_checkpoint(const struct trainer *t, struct checkpoint_async_last *out)
 {
     struct board_node node;

@@ -140,7 +140,7 @@ ok "/metrics has them, too" grep -qE '^convoy_gpu_power_watts\{.*rank="0".*\} 13
 ok "and leaves out unknown ones" is "$(grep -c '^convoy_gpu_power_watts{' metrics)" 1
 stop
 run $tiny STEPS=2 DEVICE=hip CHECK_ROOT="$PWD/empty-tree" CHECK=off
-ok "without these files a job trains, and the log says what is missing" is "$rc $(grep -c 'have no figures of GPUs: there is no folder .*/0000:3b:00.0 of the driver amdgpu' err)" "0 1"
+ok "without these files a job trains, and the log says what is missing" is "$rc $(grep -c 'have no numbers of GPUs: there is no folder .*/0000:3b:00.0 of the driver amdgpu' err)" "0 1"
 
 # Two nodes share a GPU: RCCL refuses that, and the report names RCCL.
 job="$tiny LAYERS=1 EMBED=16 PRECISION=fp32 DEVICE=hip CHECKPOINT_EVERY=5 CHECKPOINT_DIR=$PWD/run N_NODES=2"

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/text.h"
 #include "dev/cuda/internal.h"
 
@@ -300,6 +301,7 @@ int blas_lt_search(const struct blas_lt *lt, lt_handle handle, const struct blas
 {
     _Alignas(uint64_t) char results[BLAS_LT_ALGOS * RESULT_BYTES];
     int n = 0, kept = 0;
+    ASSERTF(most >= 0 && most <= BLAS_LT_ALGOS, "%d proposals", most);
     lt_preference preference = blas_lt_preference(lt, shape, workspace);
     if (!preference)
         return 0;

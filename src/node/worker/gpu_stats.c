@@ -76,7 +76,7 @@ enum status gpu_stats_open(struct board *board, int worker_i, const char *bus, c
     *out = NULL;
     if (gpu_sensors_open(bus, amd_root, &stats->sensors) != ST_OK) {
         if (is_logger)
-            LOG_INFO("/status and /metrics have no figures of GPUs: %s", status_message());
+            LOG_INFO("/status and /metrics have no numbers of GPUs: %s", status_message());
         status_clear();
         free(stats);
         return ST_OK;

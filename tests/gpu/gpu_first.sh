@@ -110,7 +110,7 @@ describe() {
     machine driver "${driver:--}"
     machine convoy "$version"
     sed -n 's/^commit *//p' "$logs/version.txt" 2>/dev/null | while IFS= read -r line; do machine commit "$line"; done
-    sed -n 's/ *$//; s/^\(cuda\|cublaslt\|nccl\|cudnn\|hip\|amdgpu\|amdhip64\|rccl\) */\1\t/p' "$logs/version.txt" 2>/dev/null | while IFS=$'\t' read -r what line; do machine "$what" "$line"; done
+    sed -n 's/ *$//; s/^\(cuda\|cublaslt\|nccl\|cudnn\|hip\|amdgpu\|amdhip64\|hipblaslt\|rccl\) */\1\t/p' "$logs/version.txt" 2>/dev/null | while IFS=$'\t' read -r what line; do machine "$what" "$line"; done
     machine host "$(uname -srm), $(nproc) processors, $(awk '/^MemTotal/ {printf "%.0f GiB", $2 / 1048576}' /proc/meminfo) of memory"
     machine PyTorch "${torch_version:--}"
     machine "clocks and caps" "$(if [ "$DRY" = 1 ]; then echo -; else dmon_summary; fi)"

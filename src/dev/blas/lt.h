@@ -1,8 +1,8 @@
 /* blas_lt — cuBLASLt or hipBLASLt, loaded when it is needed, and its objects for one product: the
  * description, the four layouts and the preference for a search. Both have the same functions and
  * objects; the numbers in which they differ are in one table for each. For src/dev and tests.
- * Nothing here needs a device, so tests call it with NVIDIA's library on machines without one. Must
- * not know which algorithm is used. */
+ * Nothing here needs a device, so tests call it with NVIDIA's library on machines without one. The
+ * caller chooses the algorithm. */
 #ifndef CONVOY_DEV_BLAS_LT_H
 #define CONVOY_DEV_BLAS_LT_H
 

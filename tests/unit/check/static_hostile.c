@@ -183,7 +183,8 @@ static void damage(const char *path)
     put(path, out, draw(4) ? used : (size_t)draw(used + 1));
 }
 
-TEST(damaged)
+/* Damages drawn files, more of them from round to round. */
+static void damage_in_rounds(void)
 {
     for (int round = 0; round < 60; round++) {
         if (round % 20 == 0)
@@ -193,6 +194,8 @@ TEST(damaged)
         looks_fit();
     }
 }
+
+TEST(damaged) { damage_in_rounds(); }
 
 /* Files of AMD's GPUs, but for those that show that the GPUs are there. */
 static bool is_of_amd(const char *path)
@@ -217,13 +220,7 @@ TEST(amd)
         }
         looks_fit();
     }
-    for (int round = 0; round < 60; round++) {
-        if (round % 20 == 0)
-            restore();
-        for (int k = 0; k < 40; k++)
-            damage(files[draw((uint64_t)files_n)]);
-        looks_fit();
-    }
+    damage_in_rounds();
     take_tree("h100");
 }
 
